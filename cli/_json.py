@@ -93,11 +93,14 @@ def _container(view: ContainerView) -> dict[str, Any]:
         "pod": None if name is None else name.pod,
         "namespace": None if name is None else name.namespace,
         "group": one.group,
+        "state": one.state,
         "memory": {
             "limit_bytes": one.memory_bytes,
             "used_bytes": view.used_bytes,
             "free_bytes": one.free_bytes,
             "peak_bytes": one.stat.get("peak_bytes"),
+            "parked_bytes": one.stat.get("parked_bytes", 0),
+            "reserved_bytes": one.stat.get("reserved_bytes", 0),
         },
         "compute": {
             "weight": one.weight,

@@ -26,6 +26,8 @@ PANELS = {
             "Give a container or cgroup that is there a part of cards.",
         ),
         "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
+        "park": ("pycgpu.cli.park", "Move an idle container's memory to the host."),
+        "resume": ("pycgpu.cli.resume", "Bring a parked container back to its cards."),
         "destroy": ("pycgpu.cli.destroy", "Take a container's part of its cards back."),
         "attach": ("pycgpu.cli.attach", "Give a process that asks for it a part of a card."),
     },

@@ -10,7 +10,8 @@ __version__ = "0.1.0"
 
 _INTERFACE = (
     *("Card", "Changed", "Container", "Event", "Limits", "Part", "ProcessUsage", "Usage"),
-    *("cards", "container", "containers", "create", "destroy", "events", "set", "set_policy"),
+    *("cards", "container", "containers", "create", "destroy", "events", "park", "resume"),
+    *("set", "set_policy"),
     *("usage", "CgpuError", "ModuleNotLoaded", "NodeError", "PermissionDenied", "ProtocolError"),
 )
 

@@ -11,6 +11,8 @@ from .api import containers as containers
 from .api import create as create
 from .api import destroy as destroy
 from .api import events as events
+from .api import park as park
+from .api import resume as resume
 from .api import set as set
 from .api import set_policy as set_policy
 from .api import usage as usage

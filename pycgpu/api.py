@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from .agent import moves
 from .errors import CgpuError
 from .errors import ModuleNotLoaded as ModuleNotLoaded
 from .errors import NodeError as NodeError
@@ -270,6 +271,32 @@ def set_policy(card: int, policy: int | str, root: str | None = None) -> None:
     root = root or procfs.find_root()
     target.check_card(card, procfs.card_indexes(root))
     procfs.write_policy(card, change.parse_policy(str(policy)), root)
+
+
+def park(container: str, *, hold: bool = False, root: str | None = None) -> int:
+    """
+    Move a container's memory to the host until it calls CUDA; return its bytes.
+
+    Args:
+        container: as in :func:`container`.
+        hold: it comes back by :func:`resume` alone.
+
+    Raises:
+        CgpuError: why it cannot be parked; it goes on as before.
+    """
+    root = root or procfs.find_root()
+    return moves.park(target.find(container, root).id, root, hold=hold)
+
+
+def resume(container: str, *, root: str | None = None) -> bool:
+    """
+    Bring a parked container back; False: it waits for room, and comes back by itself.
+
+    Raises:
+        CgpuError: it is not parked, or the driver fails.
+    """
+    root = root or procfs.find_root()
+    return not moves.resume(target.find(container, root).id, root)
 
 
 def destroy(container_id: str, root: str | None = None) -> bool:

@@ -20,7 +20,12 @@ MESSAGE_MAX = 1 << 16
 _ANSWER_TIMEOUT_S = 10
 
 
-def ask(message: dict[str, Any], fds: tuple[int, ...] = (), path: str = SOCKET) -> dict[str, Any]:
+def ask(
+    message: dict[str, Any],
+    fds: tuple[int, ...] = (),
+    path: str = SOCKET,
+    timeout_s: float = _ANSWER_TIMEOUT_S,
+) -> dict[str, Any]:
     """
     Send *message* to the agent and return its answer.
 
@@ -31,7 +36,7 @@ def ask(message: dict[str, Any], fds: tuple[int, ...] = (), path: str = SOCKET) 
     rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        connection.settimeout(_ANSWER_TIMEOUT_S)
+        connection.settimeout(timeout_s)
         connection.connect(path)
         connection.sendmsg(
             [json_text.dumps(message).encode()],

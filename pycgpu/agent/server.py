@@ -4,8 +4,9 @@ The agent's sockets; but for ``tree.sock``, root's alone.
 
 ``agent.sock``: one JSON object a connection, and its answer. ``{"op": "run", "create": "create
 …"}`` comes with the seccomp listener of the caller, and so does ``{"op": "join", "id": "…"}`` for a
-container that is there; ``command`` is a line of inst_ctl; ``ping`` and ``counters`` tell of the
-agent. An answer is ``{"ok": true, …}`` or ``{"ok": false, "errno": n, "message": "…"}``.
+container that is there; ``park`` and ``resume`` move the container ``id``; ``command`` is a line of
+inst_ctl; ``ping`` and ``counters`` tell of the agent. An answer is ``{"ok": true, …}`` or
+``{"ok": false, "errno": n, "message": "…"}``.
 
 ``tree.sock``: the nodes, for everybody, see :mod:`pycgpu.agent.node_server`.
 
@@ -32,6 +33,7 @@ from typing import Any
 
 from pycgpu.agent import client, door, filter, node_server, tree
 from pycgpu.agent.client import MESSAGE_MAX
+from pycgpu.agent.parking import NoRoom, Parking
 from pycgpu.errors import CgpuError
 from pycgpu.tree import authority, cards, device_nodes, lock, procfs
 
@@ -158,13 +160,28 @@ def _devices(container_id: str) -> list[str]:
     return uuids if all(uuids) else []
 
 
-def _handle(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+def _move(message: dict[str, Any], parking: Parking) -> dict[str, Any]:
+    container_id = str(message.get("id", ""))
+    try:
+        if message["op"] == "park":
+            return {"ok": True, "bytes": parking.park(container_id, bool(message.get("hold")))}
+        parking.resume(container_id)
+    except NoRoom as error:
+        return {"ok": False, "errno": errno.EAGAIN, "message": str(error)}
+    except CgpuError as error:
+        return {"ok": False, "errno": errno.EBUSY, "message": str(error)}
+    return {"ok": True}
+
+
+def _handle(message: dict[str, Any], fds: list[int], parking: Parking) -> dict[str, Any]:
     op = message.get("op")
     try:
         if op == "run":
             return _run(message, fds)
         if op == "join":
             return _join(message, fds)
+        if op in ("park", "resume"):
+            return _move(message, parking)
         if op == "command":
             door.command(str(message.get("command", "")).encode())
             return {"ok": True}
@@ -212,7 +229,7 @@ class Attendance:
             return self._over
 
 
-def _serve_client(connection: socket.socket, attendance: Attendance) -> None:
+def _serve_client(connection: socket.socket, attendance: Attendance, parking: Parking) -> None:
     with connection:
         if not attendance.begin():
             return
@@ -221,7 +238,7 @@ def _serve_client(connection: socket.socket, attendance: Attendance) -> None:
         message: dict[str, Any] = {}
         try:
             message = receive(connection, fds)
-            answer = _handle(message, fds)
+            answer = _handle(message, fds, parking)
         except (ValueError, OSError) as error:
             log.warning("a client's message: %s", error)
             return
@@ -424,14 +441,15 @@ def _serve(idle_s: float | None, ready: Callable[[], None], adopted: int) -> Non
     mount = tree.Mount()
     if not mount.start():
         log.warning("cgpu-smi and the other tools use %s instead", TREE_SOCKET)
-    attendance = Attendance()
+    attendance, parking = Attendance(), Parking()
     served = (
         (runtime, _serve_runtime),
-        (client, lambda connection: _serve_client(connection, attendance)),
+        (client, lambda connection: _serve_client(connection, attendance, parking)),
         (nodes, node_server.NodeServer().serve),
     )
     for listening, serve in served:
         threading.Thread(target=_accept, args=(listening, serve), daemon=True).start()
+    threading.Thread(target=parking.watch, daemon=True).start()
     if idle_s is not None:
         threading.Thread(target=_retire, args=(idle_s, attendance), daemon=True).start()
     # What somebody has set since stays as it is.

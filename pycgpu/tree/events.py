@@ -13,6 +13,7 @@ from . import procfs
 #: First words that the doors of this release write; docs/tree.md says when.
 KINDS = (
     *("create", "destroy", "set", "oom", "oom_host", "refused", "ungranted", "unknown", "killed"),
+    *("parked", "not_parked", "waits", "resumed", "park_ended"),
     *("policy", "attach", "detach", "verify", "lost"),
 )
 

@@ -341,6 +341,11 @@ def read_group(card: int, name: str, root: str) -> str | None:
     return None if text == "-" else text
 
 
+def read_state(card: int, name: str, root: str) -> str:
+    """``<gpu>/<id>/state``: where the container's memory is, on all its cards."""
+    return read(f"{card}/{name}/state", root).rstrip("\n")
+
+
 def read_memsize(card: int, name: str, root: str) -> int | None:
     """``<gpu>/<id>/memsize`` in bytes; None is no limit."""
     return _limit(f"{card}/{name}/memsize", root, "max")

@@ -24,6 +24,7 @@ class ContainerStatus(NamedTuple):
     A container on one card, as the tree shows it; ``memory_bytes`` None is no limit.
 
     group: the id of its group's leader, which may be its own; None: it is in no group.
+    state: ``running``, ``parking``, ``parked`` or ``resuming``.
     """
 
     id: str
@@ -40,6 +41,7 @@ class ContainerStatus(NamedTuple):
     stat: dict[str, int]
     events: dict[str, int]
     group: str | None = None
+    state: str = "running"
 
     @property
     def leader(self) -> str | None:
@@ -132,6 +134,12 @@ def read_containers(card: int, root: str) -> tuple[ContainerStatus, ...]:
                     stat=stat,
                     events=procfs.read_events(card, name, root),
                     group=_read_group(card, name, root),
+                    # Of one that never moved nothing else is told, and no file is read for it.
+                    state=(
+                        procfs.read_state(card, name, root)
+                        if "state_since_ns" in stat
+                        else "running"
+                    ),
                 )
             )
         except NodeError as error:

@@ -24,7 +24,8 @@ PYTHON_ORDER = (
     ("__init__", "errors", "core", "json_text", "signals"),
     ("request",),
     ("dialects", "tree", "simulate"),
-    ("agent", "oci", "api", "web"),
+    ("agent", "oci", "web"),
+    ("api",),
     ("install", "kubernetes", "batch"),
     ("install.doctor",),
     # What cffi builds is made from outside, and programs of 0.1.0 import these names.

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from pycgpu.agent import door, server
+from pycgpu.agent.parking import Parking
 from pycgpu.errors import CgpuError
 from tests.vm.loaded import until
 
@@ -141,7 +142,7 @@ def _ask(request: dict[str, object], process: Filtered) -> dict[str, Any]:
     with ours:
         socket.send_fds(ours, [json.dumps(request).encode()], [process.listener])
         os.close(process.listener)
-        server._serve_client(its, server.Attendance())
+        server._serve_client(its, server.Attendance(), Parking())
         return server.receive(ours, [])
 
 
@@ -362,7 +363,7 @@ def test_an_agent_that_has_decided_to_go_answers_nobody() -> None:
     ours, its = socket.socketpair()
     with ours:
         ours.sendall(b'{"op": "ping"}')
-        server._serve_client(its, attendance)
+        server._serve_client(its, attendance, Parking())
         with pytest.raises((ValueError, ConnectionError)):
             server.receive(ours, [])
 

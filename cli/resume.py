@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT
+"""``cgpu resume``: bring a parked container back to its cards."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pycgpu.agent import client, moves
+from pycgpu.tree import procfs, target
+
+from ._complete import containers
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def resume(
+    container: Annotated[
+        str,
+        typer.Argument(help="Id, beginning of it, name or pod.", autocompletion=containers),
+    ],
+    root: Annotated[
+        str | None, typer.Option(help="The tree; default: the door that is open.")
+    ] = None,
+    socket: Annotated[str, typer.Option(help="Where the agent answers.")] = client.SOCKET,
+) -> None:
+    """Bring a parked container back. Without room it waits, and comes back by itself."""
+    tree = root or procfs.find_root()
+    found = target.find(container, tree)
+    waits = moves.resume(found.id, tree, socket=socket)
+    print(waits or f"{found.id} is back")

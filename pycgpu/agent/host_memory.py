@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""Whether the host has room for what the driver copies into a process' own memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from pycgpu.errors import CgpuError
+from pycgpu.request.model import MIB
+from pycgpu.tree import hierarchy
+
+#: Of the host's memory that stays free: what else runs there is not to be reclaimed for it.
+_SPARE_SHARE = 0.05
+
+
+class NoHostMemory(CgpuError):
+    """What would be parked does not fit."""
+
+
+def check(pid: int, moved_bytes: int, proc: str = "/proc") -> None:
+    """
+    Return if a process may grow by so many bytes.
+
+    Raises:
+        NoHostMemory: the host has no room for it, or a memory cgroup above the process has none.
+        OSError: the process has ended.
+    """
+    told = _meminfo(proc)
+    spare = int(told["MemTotal"] * _SPARE_SHARE)
+    if moved_bytes > told["MemAvailable"] - spare:
+        raise NoHostMemory(
+            f"{moved_bytes // MIB} MiB would go to the host's memory, of which"
+            f" {told['MemAvailable'] // MIB} MiB are available and {spare // MIB} MiB stay free:"
+            " free some"
+        )
+    for directory, left in _cgroups(pid, proc):
+        if moved_bytes > left:
+            raise NoHostMemory(
+                f"{moved_bytes // MIB} MiB would go to the memory of cgroup {directory}, whose"
+                f" limit leaves {max(left, 0) // MIB} MiB: raise it"
+            )
+
+
+def _meminfo(proc: str) -> dict[str, int]:
+    with open(f"{proc}/meminfo") as file:
+        pairs = (line.split() for line in file)
+        return {words[0].rstrip(":"): int(words[1]) << 10 for words in pairs if len(words) > 1}
+
+
+def _cgroups(pid: int, proc: str) -> list[tuple[str, int]]:
+    """Return each memory cgroup of a process that has a limit, and what the limit leaves."""
+    mounts = hierarchy.mounts(proc)
+    found = []
+    for place in hierarchy.places(pid, proc):
+        if place.controllers not in (("",), ("memory",)):
+            continue
+        top = hierarchy.directory(place.controllers, mounts)
+        if top is None:
+            continue
+        old = place.controllers != ("",)
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if old else (
+            "memory.max", "memory.current",
+        )  # fmt: skip
+        path = place.path
+        while path not in ("", "/"):
+            limit, used = (_number(f"{top}{path}/{name}") for name in names)
+            if limit is not None and used is not None:
+                # Files that were read and are not used are given up before anybody is killed.
+                found.append((path, limit - used + _inactive_file(f"{top}{path}", old)))
+            path = os.path.dirname(path)
+    return found
+
+
+def _number(path: str) -> int | None:
+    with contextlib.suppress(OSError, ValueError), open(path) as file:
+        return int(file.read())
+    return None
+
+
+def _inactive_file(directory: str, old: bool) -> int:
+    key = "total_inactive_file" if old else "inactive_file"
+    with contextlib.suppress(OSError, ValueError), open(f"{directory}/memory.stat") as file:
+        for line in file:
+            name, _, value = line.partition(" ")
+            if name == key:
+                return int(value)
+    return 0

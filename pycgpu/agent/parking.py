@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: MIT
+"""
+A container's memory moves to the host, and back when a thread of it waits for the card.
+
+The driver moves it (:mod:`.checkpoint`); the core keeps the books, in which room is reserved before
+the driver is asked (``kmod/core/memory/parking.h``). All processes of a container move, or none. A
+move that fails, or that an agent began and did not end, is undone: the program goes on.
+
+One move at a time: two would share the bus, and both take longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+from pycgpu.agent import door, host_memory
+from pycgpu.agent.checkpoint import Checkpoint, CheckpointError, State
+from pycgpu.agent.wishes import Process
+from pycgpu.errors import CgpuError
+from pycgpu.request.model import MIB
+from pycgpu.tree import nvml_library
+
+log = logging.getLogger("cgpud")
+
+RUNNING, PARKING, PARKED, RESUMING = range(4)
+#: Between two looks at who is parked; a thread's wait is seen by then.
+LOOK_S = 0.1
+#: What the card has of others is asked so often, so that a call that ends meanwhile is not missed.
+_SAMPLES, _SAMPLE_PAUSE_S = 3, 0.01
+_RETRY_S = 1.0
+#: A process that is between two states settles by itself.
+_SETTLE_S, _SETTLE_PAUSE_S = 30.0, 0.05
+
+
+class ParkError(CgpuError):
+    """It cannot be parked or resumed; nothing has changed."""
+
+
+class NoRoom(ParkError):
+    """It waits for room, and comes back when there is some."""
+
+
+class Parking:
+    """Moves containers of this agent. Its methods may be called by any thread."""
+
+    def __init__(self, checkpoint: Checkpoint | None = None) -> None:
+        self._checkpoint = checkpoint or Checkpoint()
+        self._move = threading.Lock()
+        self._nodes = {(node.place, node.name): node.number for node in door.nodes()}
+        self._watched: dict[str, dict[int, Process]] = {}
+        self._held: set[str] = set()
+        self._tried_s: dict[str, float] = {}
+
+    # ---- what people ask for
+
+    def park(self, container_id: str, hold: bool = False) -> int:
+        """
+        Move a container to the host; return its bytes.
+
+        Args:
+            hold: it comes back by :meth:`resume` alone.
+
+        Raises:
+            ParkError: why not; it goes on as before.
+        """
+        with self._move:
+            pids = self._parkable(container_id)
+            try:
+                door.park_begin(container_id, pids)
+            except OSError as error:
+                raise ParkError(_reason(container_id, error)) from error
+            if hold:
+                self._held.add(container_id)
+            try:
+                self._leave(pids)
+                door.park_done(container_id)
+            except (CgpuError, OSError) as error:
+                self._held.discard(container_id)
+                self._settle(container_id, pids)
+                raise ParkError(f"{container_id} was not parked, and goes on: {error}") from error
+            # What its threads do from here on is looked at anew.
+            self._forget(container_id)
+            return self._stat(container_id, "parked_bytes")
+
+    def resume(self, container_id: str) -> None:
+        """
+        Move a container back to its cards.
+
+        Raises:
+            NoRoom: it is queued, and comes back by itself.
+            ParkError: it is not parked.
+        """
+        with self._move:
+            moved = {one.id: one for one in door.parking()}
+            found = moved.get(container_id)
+            if found is None:
+                raise ParkError(f"{container_id} is not parked")
+            self._held.discard(container_id)
+            self._reserve(container_id)
+            self._settle(container_id, found.pids)
+
+    # ---- what happens by itself
+
+    def watch(self) -> None:
+        """Look after who is parked, for ever."""
+        while True:
+            try:
+                pause_s = self.look(time.monotonic())
+            except Exception:
+                log.exception("who is parked was not looked at")
+                pause_s = _RETRY_S
+            time.sleep(pause_s)
+
+    def look(self, now_s: float) -> float:
+        """Bring back whoever wants to, and settle what was left halfway; return a pause."""
+        moved = door.parking()
+        self._forget_all_but({one.id for one in moved})
+        for one in moved:
+            if one.state != PARKED:
+                # Of an agent that has ended; or it is moving now, and then nothing is left to do.
+                with self._unless_busy() as free:
+                    if free and one.id in {o.id for o in door.parking() if o.state == one.state}:
+                        self._settle(one.id, one.pids, parked=one.state == PARKING)
+                continue
+            processes = self._watched.setdefault(one.id, {})
+            for pid in one.pids:
+                processes.setdefault(pid, Process(pid))
+            if all(process.has_ended() for process in processes.values()):
+                with contextlib.suppress(OSError):
+                    door.park_end(one.id)
+                continue
+            wanted = one.asked_ns or (
+                one.id not in self._held
+                and any(process.wants(now_s) for process in processes.values())
+            )
+            if wanted and now_s >= self._tried_s.get(one.id, 0.0):
+                self._tried_s[one.id] = now_s + LOOK_S
+                self._come_back(one.id)
+        return LOOK_S if moved else 2 * LOOK_S
+
+    def _come_back(self, container_id: str) -> None:
+        try:
+            self.resume(container_id)
+        except NoRoom:
+            pass
+        except (CgpuError, OSError) as error:
+            # Somebody else may have brought it back since it was looked at.
+            if any(one.id == container_id for one in door.parking()):
+                log.warning("%s", error)
+
+    @contextlib.contextmanager
+    def _unless_busy(self) -> Iterator[bool]:
+        free = self._move.acquire(blocking=False)
+        try:
+            yield free
+        finally:
+            if free:
+                self._move.release()
+
+    # ---- one container
+
+    def _parkable(self, container_id: str) -> list[int]:
+        """Return the processes to park. ParkError: there is something that cannot be parked."""
+        held = self._holders(container_id)
+        if any(one.id == container_id for one in door.parking()):
+            raise ParkError(f"{container_id} is parked already, or moves at the moment")
+        self._checkpoint.start()
+        pids = []
+        for pid, size in held.items():
+            if _is_stopped(pid):
+                raise ParkError(
+                    f"{container_id} cannot be parked: process {pid} is stopped; continue it first"
+                )
+            state = self._checkpoint.state(pid)
+            if state is State.GONE:
+                continue
+            if state is State.NOT_CUDA:
+                if size:
+                    raise ParkError(
+                        f"{container_id} cannot be parked: process {pid} has {size // MIB} MiB of"
+                        " the card and does not use CUDA"
+                    )
+                continue
+            if state is not State.RUNNING:
+                raise ParkError(
+                    f"{container_id} cannot be parked: another checkpoint of process {pid} is under"
+                    f" way ({state.name.lower()})"
+                )
+            try:
+                host_memory.check(pid, size)
+            except OSError:
+                continue
+            except CgpuError as error:
+                raise ParkError(f"{container_id} cannot be parked: {error}") from error
+            pids.append(pid)
+        if not pids:
+            raise ParkError(f"{container_id} cannot be parked: no process of it uses CUDA")
+        # Each alone may fit where all together do not.
+        try:
+            host_memory.check(pids[0], sum(held[pid] for pid in pids))
+        except CgpuError as error:
+            raise ParkError(f"{container_id} cannot be parked: {error}") from error
+        return pids
+
+    def _holders(self, container_id: str) -> dict[int, int]:
+        """Return the processes that have a card of it open, and what they have of all cards."""
+        found: dict[int, int] = {}
+        for one in door.containers():
+            if one.id != container_id:
+                continue
+            for minor in one.cards:
+                text = door.show(self._nodes[2, "procs"], minor, container_id).decode()
+                for line in text.splitlines():
+                    pid, inside, size = (int(word) for word in line.split(" ", 3)[:3])
+                    if inside:
+                        found[pid] = found.get(pid, 0) + size
+            return found
+        raise ParkError(f"no container {container_id}")
+
+    def _leave(self, pids: list[int]) -> None:
+        for pid in pids:
+            if _is_stopped(pid):
+                raise CheckpointError(f"process {pid} is stopped")
+            self._checkpoint.lock(pid)
+        for pid in pids:
+            self._checkpoint.checkpoint(pid)
+
+    def _reserve(self, container_id: str) -> None:
+        foreign = self._foreign()
+        try:
+            wanting = door.park_reserve(container_id, foreign)
+        except OSError as error:
+            raise ParkError(_reason(container_id, error)) from error
+        if wanting is not None:
+            minor, size = wanting
+            where = (
+                f"card {minor} lacks {-(-size // MIB)} MiB" if minor >= 0 else "others are first"
+            )
+            raise NoRoom(f"{container_id} waits for room, and comes back by itself: {where}")
+
+    def _foreign(self) -> dict[int, int]:
+        """Return what the cards have of no container's, at most; by card."""
+        most: dict[int, int] = {}
+        for sample in range(_SAMPLES):
+            if sample:
+                time.sleep(_SAMPLE_PAUSE_S)
+            for minor, used in _used().items():
+                words = door.show(self._nodes[1, "memory"], minor).decode().split()
+                told = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+                foreign = max(0, used - told["reserved"] - told["used"])
+                most[minor] = max(most.get(minor, 0), foreign)
+        return most
+
+    def _settle(self, container_id: str, pids: list[int], parked: bool = False) -> None:
+        """
+        Bring all processes to where they run, and close the books.
+
+        Args:
+            parked: they may also all be parked, which was the aim.
+        """
+        if parked and all(self._checkpoint.state(pid) is State.CHECKPOINTED for pid in pids):
+            door.park_done(container_id)
+            return
+        deadline = time.monotonic() + _SETTLE_S
+        failed: CgpuError | None = None
+        # First all that must be copied: no process goes on before the others of its container.
+        for aim in (State.CHECKPOINTED, State.LOCKED):
+            for pid in pids:
+                try:
+                    self._bring(pid, aim, deadline)
+                except CgpuError as error:
+                    failed = error
+        if failed is not None:
+            # Its room stays reserved, and the next look tries again.
+            raise ParkError(f"{container_id} is not back yet: {failed}") from failed
+        self._forget(container_id)
+        with contextlib.suppress(OSError):
+            door.park_end(container_id)
+
+    def _bring(self, pid: int, out_of: State, deadline: float) -> None:
+        """Have a process leave one state. CheckpointError: it does not."""
+        step = self._checkpoint.restore
+        if out_of is State.LOCKED:
+            step = self._checkpoint.unlock
+        while (state := self._checkpoint.state(pid)) is out_of:
+            try:
+                step(pid)
+            except CheckpointError:
+                # Or somebody had begun it, or it has died.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_SETTLE_PAUSE_S)
+        if state is State.FAILED:
+            log.warning("process %d: the driver says that its checkpoint has failed", pid)
+
+    def _stat(self, container_id: str, key: str) -> int:
+        total = 0
+        for one in door.containers():
+            if one.id == container_id:
+                for minor in one.cards:
+                    words = door.show(self._nodes[2, "stat"], minor, container_id).decode().split()
+                    total += int(dict(zip(words[::2], words[1::2], strict=True)).get(key, 0))
+        return total
+
+    def _forget(self, container_id: str) -> None:
+        for process in self._watched.pop(container_id, {}).values():
+            process.close()
+        self._tried_s.pop(container_id, None)
+
+    def _forget_all_but(self, ids: set[str]) -> None:
+        for container_id in self._watched.keys() - ids:
+            self._forget(container_id)
+        self._held &= ids
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether it is stopped: libcuda would wait for its answer for ever."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
+    return False
+
+
+def _used() -> dict[int, int]:
+    """Return what the driver says is used of each card, its own part too; empty: no NVML."""
+    if not nvml_library.begin():
+        return {}
+    try:
+        found = {}
+        for board in nvml_library.boards() or []:
+            if board.get("minor") is not None and board.get("memory_used_bytes") is not None:
+                found[board["minor"]] = board["memory_used_bytes"]
+        return found
+    finally:
+        nvml_library.end()
+
+
+def _reason(container_id: str, error: OSError) -> str:
+    told: dict[int, str] = {
+        errno.ENOENT: f"no container {container_id}",
+        errno.EBUSY: f"{container_id} is parked already, or moves at the moment",
+        errno.EXDEV: f"{container_id} is in a group, and what MPS serves cannot be parked",
+        errno.E2BIG: f"{container_id} has more processes on a card than can be parked (64)",
+        errno.EINVAL: f"{container_id} is not parked",
+    }
+    return told.get(error.errno or 0, f"{container_id}: {error}")

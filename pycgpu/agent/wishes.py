@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""
+Whether a parked process wants its card back: a thread of it waits in libcuda.
+
+The driver lets whoever calls CUDA in a parked process wait for a futex. A thread that waits for one
+has stack pointer and syscall in ``/proc/PID/task/TID/syscall``, and on its stack the addresses that
+it returns to: the first that is not the C library's is libcuda's. libcuda's own threads wait there
+always; they are known by their names. A process that takes another's place by such a name gains
+nothing: it comes back later, or for nothing.
+
+A look costs as much as there are threads, so a process is looked at only if one of its threads has
+run since, which one reading of its clock tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import struct
+import time
+from bisect import bisect_right
+
+_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)
+_STACK_BYTES = 1024
+_LIBRARY = "libcuda.so"
+#: What a wait passes through before it reaches who waits.
+_BELOW = ("libc.so", "libc-", "ld-linux", "libpthread", "ld-musl", "[vdso]")
+#: Of libcuda's own threads.
+_OWN = "cuda"
+_MAPS_AGE_S = 5.0
+#: A look is at most this part of a processor, however often the process runs.
+_SHARE = 0.001
+_PAUSE_MAX_S = 1.0
+
+
+class Process:
+    """One parked process. It keeps files of it open: close() gives them back."""
+
+    def __init__(self, pid: int, proc: str = "/proc") -> None:
+        self.pid = pid
+        self._directory = f"{proc}/{pid}"
+        self._threads: dict[str, int] = {}
+        self._ran_ns = -1
+        self._due_s = 0.0
+        self._maps: list[tuple[int, int, str]] = []
+        self._mapped_s = 0.0
+        self._memory = -1
+
+    def close(self) -> None:
+        """Close what is kept open."""
+        for fd in [*self._threads.values(), *([self._memory] if self._memory >= 0 else [])]:
+            os.close(fd)
+        self._threads.clear()
+        self._memory = -1
+
+    def has_ended(self) -> bool:
+        """Return whether it is no more, or a zombie."""
+        try:
+            with open(f"{self._directory}/stat", "rb") as file:
+                return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+        except OSError:
+            return True
+
+    def wants(self, now_s: float) -> bool:
+        """Return whether a thread waits for the card; False also while no look is due."""
+        if now_s < self._due_s:
+            return False
+        try:
+            ran_ns = time.clock_gettime_ns((~self.pid << 3) | 2)
+        except OSError:
+            return False
+        if ran_ns == self._ran_ns:
+            return False
+        began_s = time.thread_time()
+        # A thread that has run may be on its way: only what stands still is not looked at again.
+        self._ran_ns = ran_ns
+        found = self._look(now_s)
+        cost_s = time.thread_time() - began_s
+        self._due_s = now_s + min(cost_s / _SHARE, _PAUSE_MAX_S)
+        return found
+
+    def _look(self, now_s: float) -> bool:
+        try:
+            tids = os.listdir(f"{self._directory}/task")
+        except OSError:
+            return False
+        for gone in self._threads.keys() - set(tids):
+            os.close(self._threads.pop(gone))
+        found = False
+        for tid in tids:
+            if self._waits(tid, now_s):
+                found = True
+        return found
+
+    def _waits(self, tid: str, now_s: float) -> bool:
+        # It may end while it is looked at.
+        with contextlib.suppress(OSError, ValueError, struct.error):
+            fd = self._threads.get(tid)
+            if fd is None:
+                fd = os.open(f"{self._directory}/task/{tid}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+                self._threads[tid] = fd
+            words = os.pread(fd, 512, 0).split()
+            if words[0] == b"running":
+                # It is on its way, perhaps to the card.
+                self._ran_ns = -1
+            elif int(words[0]) == _FUTEX and self._is_below(int(words[-2], 16), now_s):
+                with open(f"{self._directory}/task/{tid}/comm") as file:
+                    return not file.read().startswith(_OWN)
+        return False
+
+    def _is_below(self, stack: int, now_s: float) -> bool:
+        """Return whether who waits with this stack was called by libcuda."""
+        if self._memory < 0:
+            self._memory = os.open(f"{self._directory}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        data = os.pread(self._memory, _STACK_BYTES, stack)
+        words = struct.unpack(f"<{len(data) // 8}Q", data[: len(data) // 8 * 8])
+        if now_s > self._mapped_s + _MAPS_AGE_S:
+            self._maps, self._mapped_s = self._programs(), now_s
+        starts = [low for low, _, _ in self._maps]
+        for word in words:
+            at = bisect_right(starts, word) - 1
+            if at < 0 or word >= self._maps[at][1]:
+                continue
+            name = self._maps[at][2]
+            if not name.startswith(_BELOW):
+                return name.startswith(_LIBRARY)
+        return False
+
+    def _programs(self) -> list[tuple[int, int, str]]:
+        """Return what can be executed: from, to, the file's name."""
+        found = []
+        with open(f"{self._directory}/maps") as file:
+            for line in file:
+                words = line.split(maxsplit=5)
+                if "x" not in words[1]:
+                    continue
+                low, _, high = words[0].partition("-")
+                name = os.path.basename(words[5].strip()) if len(words) > 5 else ""
+                found.append((int(low, 16), int(high, 16), name))
+        return found

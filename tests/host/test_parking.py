@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: MIT
+"""
+``cgpu park`` and ``cgpu resume``: the driver and its libcuda are pretended, all else is cgpu's.
+What a real card does is measured by hand and stands in docs/parking.md.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pycgpu.agent import host_memory
+from tests.host import pretended_agent
+
+GIB = 1 << 30
+HEAD = '''
+from pretended.inside import *
+os.environ["LD_LIBRARY_PATH"] = os.getcwd()
+CGPU = [sys.executable, "-m", "pycgpu.cli.main"]
+
+class Parkable(Tenant):
+    """A tenant that uses CUDA."""
+
+    def __init__(self, name, held, number):
+        self.name, self.held, self.client = name, held, number
+        words = ["run", "--name", name, "--mem", "1G", "--", "./parkable", str(held), hex(number)]
+        self.child = subprocess.Popen(
+            [*CGPU, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.line() == "ready"
+        self.pid = int(self.line())
+
+    def tell(self, what):
+        self.child.stdin.write(what + "\\n")
+        self.child.stdin.flush()
+
+    def works(self):
+        self.tell("work")
+        return self.line() == "worked"
+
+    def state(self):
+        return (TREE / "0" / self.name / "state").read_text().strip()
+
+    def has_all(self):
+        return self.charged() == taken(self.client) == self.held << 20
+
+    def has_nothing(self):
+        return until(lambda: self.charged() == taken(self.client) == 0, "its memory goes")
+
+def cgpu(*words):
+    done = subprocess.run([*CGPU, *words], capture_output=True, text=True, timeout=60)
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+def helpers():
+    """Of this namespace's: they are nobody's, and not to be looked into."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            text = status.read_text()
+            if "\\nUid:\\t65534\\t" in text and "\\nState:\\tZ" not in text:
+                found.append(int(status.parent.name))
+    return found
+
+def helper():
+    (found,) = helpers()
+    return found
+
+one = Parkable("one", 16, 0xC1D00001)
+'''
+TAIL = """
+assert one.works() and one.state() == "running" and one.has_all()
+one.end()
+end_agent()
+until(lambda: not helpers(), "the helper's end")
+"""
+
+BY_ITSELF = """
+for _ in range(3):
+    assert cgpu("park", "one") == (0, "one is parked: 16 MiB went to the host")
+    assert one.state() == "parked" and one.has_nothing()
+    stat = (TREE / "0/one/stat").read_text()
+    assert f"parked_bytes {16 << 20}\\n" in stat and "reserved_bytes 0\\n" in stat
+    time.sleep(0.5)
+    # Its libcuda's own threads wait all the time.
+    assert one.state() == "parked"
+    assert one.works() and one.has_all()
+text = os.read(os.open(TREE / "events", 0), 1 << 16).decode()
+lines = [line.split()[1] for line in text.splitlines()]
+assert lines.count("parked") == lines.count("resumed") == 3, lines
+"""
+HELD = """
+assert cgpu("park", "one", "--hold")[0] == 0
+one.tell("work")
+time.sleep(1)
+assert one.state() == "parked"
+assert cgpu("park", "one") == (1, "cgpu: one is parked already, or moves at the moment")
+assert cgpu("resume", "one") == (0, "one is back")
+assert one.line() == "worked"
+assert cgpu("resume", "one") == (1, "cgpu: one is not parked")
+"""
+REFUSED = """
+os.kill(one.pid, signal.SIGSTOP)
+code, said = cgpu("park", "one")
+assert code == 1 and f"process {one.pid} is stopped" in said, said
+os.kill(one.pid, signal.SIGCONT)
+one.tell("fail")
+code, said = cgpu("park", "one")
+assert code == 1 and "one was not parked, and goes on" in said and "status 801" in said, said
+assert one.works() and one.state() == "running" and one.has_all()
+other = Tenant("other", 4, 0xC1D00002)
+code, said = cgpu("park", "other")
+assert code == 1 and "has 4 MiB of the card and does not use CUDA" in said, said
+other.child.kill()
+"""
+KILLED = """
+assert cgpu("park", "one")[0] == 0
+os.kill(helper(), signal.SIGKILL)
+assert one.works()
+assert cgpu("park", "one")[0] == 0
+first = agent()
+os.kill(first, signal.SIGKILL)
+follows(first)
+assert until(lambda: one.state() == "parked", "the next agent's tree")
+assert one.works() and one.has_all()
+two = Parkable("two", 8, 0xC1D00002)
+assert cgpu("park", "two")[0] == 0
+os.kill(two.pid, signal.SIGKILL)
+until(lambda: not (TREE / "0/two").exists(), "its container's end")
+"""
+RIGHTS = """
+assert cgpu("park", "one")[0] == 0
+lines = Path(f"/proc/{helper()}/status").read_text().splitlines()
+status = dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)
+assert set(status["Uid"].split()) == {"65534"}, status["Uid"]
+assert int(status["CapEff"], 16) == 1 << 1 | 1 << 2 | 1 << 19, status["CapEff"]
+assert status["NoNewPrivs"] == "1"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not pretended_agent.can_run():
+        pytest.skip("no root")
+    made = tmp_path_factory.mktemp("parking")
+    pretended_agent.build(made)
+    parts = pretended_agent.PARTS
+    library = ["-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1"]
+    commands = [
+        [*library, parts / "cuda.c", "-o", made / "libcuda.so.1"],
+        ["-rdynamic", parts / "parkable.c", made / "libcuda.so.1", "-o", made / "parkable"],
+    ]
+    for words in commands:
+        common = ["cc", "-O1", "-D_GNU_SOURCE", "-iquote", pretended_agent.REPOSITORY / "kmod"]
+        subprocess.run([*map(str, [*common, *words])], check=True, timeout=120)
+    return made
+
+
+def test_a_parked_container_comes_back_when_it_calls_cuda(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + BY_ITSELF + TAIL)
+
+
+def test_one_that_is_held_waits_for_its_operator(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + HELD + TAIL)
+
+
+def test_what_cannot_be_parked_goes_on_and_is_told_why(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + REFUSED + TAIL)
+
+
+def test_agent_helper_and_tenant_may_be_killed_while_it_is_parked(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + KILLED + TAIL)
+
+
+def test_the_helper_has_no_more_rights_than_it_needs(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + RIGHTS + TAIL)
+
+
+def proc(folder: Path, available: int, limit: str, current: int, inactive: int) -> str:
+    """Return a /proc whose process 7 is in a memory cgroup with these figures."""
+    cgroups = folder / "cgroup"
+    (cgroups / "a/b").mkdir(parents=True)
+    (folder / "meminfo").write_text(
+        f"MemTotal: {100 * GIB >> 10} kB\nMemAvailable: {available >> 10} kB\n"
+    )
+    (folder / "7").mkdir()
+    (folder / "7/cgroup").write_text("0::/a/b\n")
+    (folder / "self").mkdir()
+    (folder / "self/mountinfo").write_text(f"1 2 0:3 / {cgroups} rw - cgroup2 cgroup2 rw\n")
+    (cgroups / "a/memory.max").write_text(limit)
+    (cgroups / "a/memory.current").write_text(str(current))
+    (cgroups / "a/memory.stat").write_text(f"anon 1\ninactive_file {inactive}\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("available", "limit", "current", "inactive", "why"),
+    [
+        (50 * GIB, "max", 0, 0, None),
+        (12 * GIB, "max", 0, 0, "12288 MiB are available and 5120 MiB stay free"),
+        (50 * GIB, str(20 * GIB), 12 * GIB, 0, None),
+        (50 * GIB, str(20 * GIB), 13 * GIB, 0, "cgroup /a, whose limit leaves 7168 MiB"),
+        (50 * GIB, str(20 * GIB), 13 * GIB, GIB, None),
+    ],
+)
+def test_parking_fills_neither_the_host_nor_a_memory_cgroup(
+    tmp_path: Path, available: int, limit: str, current: int, inactive: int, why: str | None
+) -> None:
+    root = proc(tmp_path, available, limit, current, inactive)
+    if why is None:
+        host_memory.check(7, 8 * GIB, root)
+        return
+    with pytest.raises(host_memory.NoHostMemory, match=why):
+        host_memory.check(7, 8 * GIB, root)
