@@ -100,6 +100,13 @@ class ContainerResources:
     name: str = text(1)
     devices: list[ContainerDevices] = many(2, ContainerDevices)
 
+    def ids(self) -> dict[str, set[str]]:
+        """Return the ids of each resource: a kubelet from 1.37 on has an entry for each id."""
+        found: dict[str, set[str]] = {}
+        for one in self.devices:
+            found.setdefault(one.resource, set()).update(one.ids)
+        return found
+
 
 @dataclass
 class PodResources:

@@ -219,11 +219,11 @@ class Node:
             self._verify()
         pods = self.kubelet.pods()
         live = {
-            key(devices.resource, devices.ids)
+            key(resource, ids)
             for pod in pods
             for container in pod.containers
-            for devices in container.devices
-            if devices.ids
+            for resource, ids in container.ids().items()
+            if ids
         }
         live |= {key(ask.family.anchor_name, ask.ids) for ask in asks}
         running = self.running()
@@ -262,11 +262,10 @@ class Node:
     def _entry(self, family: Family, ids: Collection[str], look: _Look) -> Entry:
         """Return whose the ids are and what they ask for; its cards are the scheduler's wish."""
         held = {
-            Holder(pod.namespace, pod.name, container.name): set(devices.ids)
+            Holder(pod.namespace, pod.name, container.name): owned
             for pod in look.pods
             for container in pod.containers
-            for devices in container.devices
-            if devices.resource == family.anchor_name and not set(ids).isdisjoint(devices.ids)
+            if (owned := container.ids().get(family.anchor_name)) and not owned.isdisjoint(ids)
         }
         if not held:
             raise CgpuError(

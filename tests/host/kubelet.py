@@ -157,7 +157,12 @@ class KubeletPeer:
                     [
                         messages.ContainerResources(
                             container,
-                            [messages.ContainerDevices(*pair) for pair in devices.items()],
+                            # As 1.37's: an entry for each id, in no order.
+                            [
+                                messages.ContainerDevices(resource, [one])
+                                for resource, ids in devices.items()
+                                for one in ids[::-1]
+                            ],
                         )
                         for container, devices in containers.items()
                         if (namespace, name, container) not in self.unlisted
