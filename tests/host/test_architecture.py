@@ -82,6 +82,19 @@ def test_no_sources_of_the_agent_need_each_other_in_a_circle() -> None:
     assert architecture.circles(architecture.agent()) == []
 
 
+def test_the_module_is_built_of_all_of_the_core() -> None:
+    """What is missing there shows only where a kernel's headers are."""
+    kmod = REPOSITORY / "kmod"
+    text = (kmod / "Kbuild").read_text().replace("\\\n", " ")
+    listed = {
+        folder + name.removesuffix(".o")
+        for folder, names in re.findall(r"\$\(addprefix (core/\S*),([^)]*)\)", text)
+        for name in names.split()
+    }
+    found = {str(c.relative_to(kmod).with_suffix("")) for c in (kmod / "core").rglob("*.c")}
+    assert found == listed
+
+
 def test_the_digest_of_the_state_has_what_lies_in_every_table() -> None:
     """A core that has it longer would read entries as long as the former core made them."""
     kmod = REPOSITORY / "kmod"
