@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import socket
 import subprocess
 import sys
@@ -25,6 +27,10 @@ for line in sys.stdin:
 """
 
 
+#: Descriptors of smaller numbers are not the agent's to keep: it moves them (state/state.h).
+STATE_FD_FIRST = 64
+
+
 class Filtered:
     """``listener`` is the test's to close."""
 
@@ -39,7 +45,9 @@ class Filtered:
                 text=True,
             )
             its.close()
-            _, (self.listener, *_), _, _ = socket.recv_fds(ours, 1, 1)
+            _, (passed, *_), _, _ = socket.recv_fds(ours, 1, 1)
+            self.listener = fcntl.fcntl(passed, fcntl.F_DUPFD_CLOEXEC, STATE_FD_FIRST)
+            os.close(passed)
 
     def ask(self) -> None:
         """Have it make a call."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import select
@@ -22,7 +23,7 @@ from pycgpu.agent.parking import Parking
 from pycgpu.errors import CgpuError
 from tests.vm.loaded import until
 
-from .filtered import Filtered, filtered
+from .filtered import STATE_FD_FIRST, Filtered, filtered
 
 
 def test_a_message_in_pieces_arrives_with_its_descriptor() -> None:
@@ -237,7 +238,7 @@ def test_a_listener_that_is_refused_goes_with_its_last_process() -> None:
 def test_a_tenant_with_many_listeners_takes_no_place_of_anothers() -> None:
     with filtered() as one, filtered() as other:
         # However many descriptors it has, it is one file.
-        many = [os.dup(one.listener) for _ in range(300)]
+        many = [fcntl.fcntl(one.listener, fcntl.F_DUPFD, STATE_FD_FIRST) for _ in range(300)]
         for listener in many:
             door.refuse("one", listener)
         os.close(one.listener)

@@ -134,6 +134,7 @@ void cgpu_agent_refuse(const char *id, int fd)
 	bool kept = false;
 	uint32_t slot;
 
+	fd = state_descriptor(fd);
 	pthread_mutex_lock(&lock);
 	begin();
 	slot = is_listener(fd) ? find_slot(tenant_of(id)) : SLOTS;

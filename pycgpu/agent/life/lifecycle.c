@@ -9,6 +9,7 @@
  * by one thread, because a thread that wakes costs more than what it looks at.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -98,7 +99,7 @@ static int create_container(struct cgpu_create *create)
 	cgpu_tenant_init(&c->tenant, OBJECTS_MAX, seed);
 	c->tenant.files_max = door.files_max;
 	if (create->pid) {
-		c->watched_pidfd = (int)syscall(SYS_pidfd_open, create->pid, 0);
+		c->watched_pidfd = state_descriptor((int)syscall(SYS_pidfd_open, create->pid, 0));
 		if (c->watched_pidfd < 0)
 			err = -ESRCH;
 	} else {
@@ -109,7 +110,7 @@ static int create_container(struct cgpu_create *create)
 			err = -ENOENT;
 	}
 	if (!err) {
-		c->epoll = epoll_create1(EPOLL_CLOEXEC);
+		c->epoll = state_descriptor(epoll_create1(EPOLL_CLOEXEC));
 		if (c->epoll < 0)
 			err = -errno;
 	}
@@ -195,9 +196,13 @@ int cgpu_agent_command(const char *text, int length)
 
 int cgpu_agent_attach(const char *id, int listener)
 {
+	int fd = listener < STATE_FD_FIRST ?
+		 fcntl(listener, F_DUPFD_CLOEXEC, STATE_FD_FIRST) : listener;
 	struct container *c;
 	int err = 0;
 
+	if (fd < 0)
+		return -errno;
 	pthread_rwlock_rdlock(&door.life);
 	pthread_mutex_lock(&door.lock);
 	c = find_container(id);
@@ -206,9 +211,12 @@ int cgpu_agent_attach(const char *id, int listener)
 	else if (c->listeners >= LISTENERS_MAX)
 		err = -ENOSPC;
 	else
-		err = listener_start(c, listener);
+		err = listener_start(c, fd);
 	pthread_mutex_unlock(&door.lock);
 	pthread_rwlock_unlock(&door.life);
+	/* one of both is the caller's still, or nobody's */
+	if (fd != listener)
+		close(err ? fd : listener);
 	return err;
 }
 

@@ -5,6 +5,7 @@
  * free is not kept in lists: a page either begins a run that somebody has or it does not.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -160,4 +161,15 @@ void arena_sweep(void)
 		else if (run)
 			let_go_of(page, run);
 	}
+}
+
+int state_descriptor(int fd)
+{
+	int high;
+
+	if (fd < 0 || fd >= STATE_FD_FIRST)
+		return fd;
+	high = fcntl(fd, F_DUPFD_CLOEXEC, STATE_FD_FIRST);
+	close(fd);
+	return high;
 }

@@ -61,6 +61,12 @@ struct state_segment {
 	size_t bytes;
 };
 
+/*
+ * Takes over a descriptor and gives it a number that no program begins with: what a program had
+ * open at its start it may close, and the kernel gives the smallest number that is free. Passes
+ * what is below 0 on. Return: -1 and errno: there is none.
+ */
+int state_descriptor(int fd);
 /* A new one. Return: 0, -errno. */
 int arena_create(void);
 /* That of an agent before; `memory` is the caller's. Return: 0, -errno: nothing is mapped. */

@@ -59,7 +59,7 @@ static bool watch(struct container *c, uint32_t number, int local)
 	}
 	pthread_mutex_unlock(&tfd_lock);
 	if (err == EPERM) {
-		file->held = fcntl(local, F_DUPFD_CLOEXEC, 0);
+		file->held = fcntl(local, F_DUPFD_CLOEXEC, STATE_FD_FIRST);
 		return file->held >= 0;
 	}
 	return !err;

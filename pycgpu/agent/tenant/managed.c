@@ -122,7 +122,7 @@ static int open_of(int id, const char *what)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/%s", id, what);
-	return open(path, O_RDONLY | O_CLOEXEC);
+	return state_descriptor(open(path, O_RDONLY | O_CLOEXEC));
 }
 
 void managed_unbind(struct container *c, uint32_t number)

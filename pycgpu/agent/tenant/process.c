@@ -73,7 +73,7 @@ static struct process *find(struct container *c, int pid)
 
 static struct process *open_process(int pid)
 {
-	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	int pidfd = state_descriptor((int)syscall(SYS_pidfd_open, pid, 0));
 	struct process *p;
 
 	if (pidfd < 0)
