@@ -39,7 +39,7 @@ for one, count in zip(tenants, held):
     told.append(one.told())
     assert one.charged() == taken(0xC1D00000 + count) == count << 20
 for one in tenants:
-    assert one.end() == 0
+    assert one.end() == 0, told
 end_agent()
 until(lambda: not watchdog(), "the watchdog's end")
 print(json.dumps(told))

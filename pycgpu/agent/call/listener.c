@@ -73,6 +73,7 @@ static struct answer judge_again(struct flight *f)
 	struct answer answer;
 
 	if (f->stage.at < STAGE_PERFORMED && !was_performed(f)) {
+		f->again |= f->stage.at == STAGE_ASKED;
 		take_back(f);
 		let_go_of(f);
 		return judge(f);
@@ -266,6 +267,7 @@ static void *work(void *data)
 			continue;
 		}
 		memset(&f->stage, 0, sizeof(f->stage));
+		f->again = false;
 		got = receive(l, &f->notif);
 	}
 	/* the next agent goes on with it */

@@ -368,6 +368,25 @@ static void make_presentable(struct flight *f)
 		hide_others(f);
 }
 
+/*
+ * The driver takes these once for a file, and says so by EINVAL alone: no status tells whether it
+ * was done for an agent that has ended since. What the core has as registered already is refused
+ * as it was.
+ */
+static bool was_done_before(struct flight *f)
+{
+	bool registered;
+
+	if (f->device == CGPU_DEVICE_UVM || !f->again || f->stage.result != -EINVAL)
+		return false;
+	if (f->call.req.op != CGPU_OP_REGISTER_FD)
+		return f->call.req.nr == NV_ESC_ATTACH_GPUS_TO_FD;
+	pthread_mutex_lock(&door.lock);
+	registered = cgpu_tenant_file(&f->c->tenant, f->call.file)->registered;
+	pthread_mutex_unlock(&door.lock);
+	return !registered;
+}
+
 int perform(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
@@ -383,6 +402,8 @@ int perform(struct flight *f)
 		return err;
 	f->stage.at = STAGE_ASKED;
 	f->stage.result = ioctl(f->fd, f->cmd, f->args) ? -errno : 0;
+	if (was_done_before(f))
+		f->stage.result = 0;
 	if (req->status_offset != CGPU_NO_OFFSET && !is_answered(f))
 		cgpu_put32(f->args, req->status_offset, req->status);
 	make_presentable(f);

@@ -65,6 +65,7 @@ struct flight {
 	uint64_t arg;
 	uint32_t cmd;
 	bool wrapped;            /* came by IOCTL_XFER_CMD: must not go on */
+	bool again;              /* an agent that has ended may have asked the driver */
 	struct cgpu_call call;
 	int named;               /* duplicate of the file that req.fd names, or -1 */
 	int dmabuf;              /* ours of one that was exported, or -1; */
