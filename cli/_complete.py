@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import typer
 
@@ -30,6 +31,12 @@ def containers(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         if one.name is not None:
             words.append((str(one.name), one.id))
     return [(word, text) for word, text in words if word.startswith(incomplete)]
+
+
+#: The container that a command is about.
+Container = Annotated[
+    str, typer.Argument(help="Id, beginning of it, name or pod.", autocompletion=containers)
+]
 
 
 def cards(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -9,17 +9,14 @@ import typer
 
 from pycgpu.tree import procfs, target
 
-from ._complete import containers
+from ._complete import Container
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def destroy(
-    container: Annotated[
-        str,
-        typer.Argument(help="Id, beginning of it, name or pod.", autocompletion=containers),
-    ],
+    container: Container,
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open.")
     ] = None,

@@ -11,17 +11,14 @@ from pycgpu.agent import client, moves
 from pycgpu.request.model import MIB
 from pycgpu.tree import procfs, target
 
-from ._complete import containers
+from ._complete import Container
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def park(
-    container: Annotated[
-        str,
-        typer.Argument(help="Id, beginning of it, name or pod.", autocompletion=containers),
-    ],
+    container: Container,
     hold: Annotated[
         bool,
         typer.Option("--hold", help="Keep it parked until `cgpu resume`, whatever it calls."),

@@ -11,17 +11,14 @@ import typer
 import pycgpu
 from pycgpu.tree import change, procfs
 
-from ._complete import containers
+from ._complete import Container
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command("set")
 def set_values(
-    container: Annotated[
-        str,
-        typer.Argument(help="Id, beginning of it, name or pod.", autocompletion=containers),
-    ],
+    container: Container,
     weight: Annotated[str | None, typer.Option(help="Weight, 0 to the card's max_inst.")] = None,
     quota: Annotated[str | None, typer.Option(help="Percent of the card; 0 for none.")] = None,
     quota_min: Annotated[

@@ -28,7 +28,8 @@ class Docker:
         self.program = path
         self.prefix = prefix
         self.daemon = next(daemon.running("dockerd", prefix), None)
-        self.path = file(prefix)
+        self.named = self.daemon.option("--config-file") if self.daemon else None
+        self.path = (self.named or DAEMON_JSON).lstrip("/")
 
     def left_out(self) -> str:
         """Return nothing: what it has of runtimes holds for every container."""
@@ -72,7 +73,7 @@ class Docker:
     def check(self, wanted: Wanted, before: object = None) -> None:
         """Ask whether it would start with its file and its options; InstallError if not."""
         command = [*(self.daemon.words if self.daemon else [self.program]), _QUESTION]
-        if "--config-file" not in {word.partition("=")[0] for word in command}:
+        if not self.named:
             command += ["--config-file", str(self.prefix / self.path)]
         try:
             if _QUESTION in execute([self.program, "--help"]):
@@ -93,13 +94,6 @@ def find(prefix: Path) -> list[Docker]:
     """Return the daemon whose program is on the host below *prefix*, if there is one."""
     path = program.find("dockerd", prefix)
     return [Docker(path, prefix)] if path else []
-
-
-def file(prefix: Path) -> str:
-    """Return the file, below *prefix*, that the daemon reads: the one that it was started with."""
-    running = next(daemon.running("dockerd", prefix), None)
-    named = running.option("--config-file") if running else None
-    return (named or DAEMON_JSON).lstrip("/")
 
 
 def is_file(path: str) -> bool:

@@ -116,7 +116,7 @@ def settle(host: Host) -> str | None:
     """
     if not _docker_has_ours(host):
         return None
-    path = (host.prefix / docker.file(host.prefix)).resolve()
+    path = (host.prefix / docker.Docker("dockerd", host.prefix).path).resolve()
     text = path.read_text() if path.exists() else None
     config = json.loads(text) if text and text.strip() else {}
     staged = {"runtimes": {}, "default-runtime": "runc", **config}
