@@ -289,7 +289,10 @@ def test_slices_alone_take_no_calls_in_steady_state(card: Card) -> None:
 def test_two_containers_that_compute_on_the_same_two_cards_have_windows_in_step(
     sim: Any, km: Any, container: Any
 ) -> None:
-    """By the clock, of 25 ms, whatever the cards' gates cost; on demand there are more."""
+    """By the clock, of 25 ms, whatever the cards' gates cost; on demand there are more.
+
+    A busy host lets some pass, and never makes any.
+    """
     card = Card(sim(model="t4", cards=2), km(), container)
     tenants = []
     for id in ("one", "two"):
@@ -306,4 +309,5 @@ def test_two_containers_that_compute_on_the_same_two_cards_have_windows_in_step(
     together(*works)
     for id, before in zip(("one", "two"), begun, strict=True):
         windows = [card.stat(id, minor)["switches"] - before[minor] for minor in range(2)]
-        assert windows == pytest.approx([SECONDS / 0.05] * 2, abs=8)
+        by_clock = SECONDS / 0.05
+        assert all(0.7 * by_clock < count < 1.1 * by_clock for count in windows), windows

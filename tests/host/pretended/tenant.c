@@ -46,14 +46,21 @@ static void done(const char *what, int ret, uint32_t status)
 				 errno, status);
 }
 
+/* What began then ends now. */
+static void took(long long began)
+{
+	long long now = now_ns();
+
+	if (now - began > longest_ns)
+		longest_ns = now - began;
+}
+
 static int call(uint32_t nr, void *args, uint32_t size)
 {
-	long long began = now_ns(), took;
+	long long began = now_ns();
 	int ret = ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, 'F', nr, size), args);
 
-	took = now_ns() - began;
-	if (took > longest_ns)
-		longest_ns = took;
+	took(began);
 	return ret;
 }
 
@@ -91,15 +98,13 @@ static void give(uint32_t hObject)
 static void map(void)
 {
 	static int file = -1;
-	long long began = now_ns(), took;
+	long long began = now_ns();
 	void *at;
 
 	if (file < 0)
 		file = memfd_create("plain", 0);
 	at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0);
-	took = now_ns() - began;
-	if (took > longest_ns)
-		longest_ns = took;
+	took(began);
 	done("mmap", at == MAP_FAILED, 0);
 	if (at != MAP_FAILED)
 		munmap(at, 4096);
@@ -110,9 +115,12 @@ static void enrol(void)
 {
 	int file = open("/dev/null", O_RDWR);
 	int32_t ctl = fd;
+	long long began = now_ns();
+	int ret = ioctl(file, _IOC(_IOC_READ | _IOC_WRITE, 'F', NV_ESC_REGISTER_FD, sizeof(ctl)),
+			&ctl);
 
-	done("register", ioctl(file, _IOC(_IOC_READ | _IOC_WRITE, 'F', NV_ESC_REGISTER_FD,
-					  sizeof(ctl)), &ctl), 0);
+	took(began);
+	done("register", ret, 0);
 	close(file);
 }
 
@@ -157,8 +165,7 @@ int main(int argc, char **argv)
 				_exit(failed ? 1 : 0);
 			}
 			waitpid(pid, NULL, 0);
-			if (now_ns() - began > longest_ns)
-				longest_ns = now_ns() - began;
+			took(began);
 		}
 	}
 	printf("{\"turns\": %u, \"calls\": %lu, \"failed\": %lu, \"first\": \"%s\","
