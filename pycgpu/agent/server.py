@@ -32,9 +32,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pycgpu.agent import client, door, filter, node_server, tree
+from pycgpu.agent.books import AgentBooks
 from pycgpu.agent.client import MESSAGE_MAX
-from pycgpu.agent.parking import NoRoom, Parking
 from pycgpu.errors import CgpuError
+from pycgpu.parking.moves import NoRoom, Parking
 from pycgpu.tree import authority, cards, device_nodes, lock, procfs
 
 log = logging.getLogger("cgpud")
@@ -441,7 +442,7 @@ def _serve(idle_s: float | None, ready: Callable[[], None], adopted: int) -> Non
     mount = tree.Mount()
     if not mount.start():
         log.warning("cgpu-smi and the other tools use %s instead", TREE_SOCKET)
-    attendance, parking = Attendance(), Parking()
+    attendance, parking = Attendance(), Parking(AgentBooks())
     served = (
         (runtime, _serve_runtime),
         (client, lambda connection: _serve_client(connection, attendance, parking)),

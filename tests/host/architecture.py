@@ -24,6 +24,7 @@ PYTHON_ORDER = (
     ("__init__", "errors", "core", "json_text", "signals"),
     ("request",),
     ("dialects", "tree", "simulate"),
+    ("parking",),
     ("agent", "oci", "web"),
     ("api",),
     ("install", "kubernetes", "batch"),

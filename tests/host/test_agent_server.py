@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from pycgpu.agent import door, server
-from pycgpu.agent.parking import Parking
+from pycgpu.agent.books import AgentBooks
 from pycgpu.errors import CgpuError
+from pycgpu.parking.moves import Parking
 from tests.vm.loaded import until
 
 from .filtered import STATE_FD_FIRST, Filtered, filtered
@@ -143,7 +144,7 @@ def _ask(request: dict[str, object], process: Filtered) -> dict[str, Any]:
     with ours:
         socket.send_fds(ours, [json.dumps(request).encode()], [process.listener])
         os.close(process.listener)
-        server._serve_client(its, server.Attendance(), Parking())
+        server._serve_client(its, server.Attendance(), Parking(AgentBooks()))
         return server.receive(ours, [])
 
 
@@ -364,7 +365,7 @@ def test_an_agent_that_has_decided_to_go_answers_nobody() -> None:
     ours, its = socket.socketpair()
     with ours:
         ours.sendall(b'{"op": "ping"}')
-        server._serve_client(its, attendance, Parking())
+        server._serve_client(its, attendance, Parking(AgentBooks()))
         with pytest.raises((ValueError, ConnectionError)):
             server.receive(ours, [])
 

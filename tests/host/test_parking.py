@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu.agent import host_memory
+from pycgpu.parking import host_memory
 from tests.host import pretended_agent
 
 GIB = 1 << 30

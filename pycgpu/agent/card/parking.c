@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The books of a container that is moved to the host and back: pycgpu/agent/parking.py moves it,
+ * The books of a container that is moved to the host and back: pycgpu/parking/moves.py moves it,
  * core/memory/parking.h says what it keeps meanwhile. All under door.lock, as every allocation.
  */
 #include <errno.h>

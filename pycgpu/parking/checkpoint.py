@@ -11,8 +11,8 @@ import sys
 import threading
 from enum import IntEnum
 
-from pycgpu.agent.checkpoint_helper import NOT_INITIALIZED, NOT_READY
 from pycgpu.errors import CgpuError
+from pycgpu.parking.checkpoint_helper import NOT_INITIALIZED, NOT_READY
 
 #: A helper that has not answered by then is ended: a copy to the host takes 0.5 s a GiB (H200).
 TIMEOUT_S = 180.0
@@ -31,7 +31,7 @@ _STATUSES = {
 }
 
 
-class State(IntEnum):
+class ProcessState(IntEnum):
     """Of a process, CUprocessState; GONE and NOT_CUDA are ours."""
 
     RUNNING = 0
@@ -50,18 +50,18 @@ class Checkpoint:
     """One helper, started at first use, and again when it has ended."""
 
     def __init__(self, command: tuple[str, ...] = ()) -> None:
-        self._command = command or (sys.executable, "-m", "pycgpu.agent.checkpoint_helper")
+        self._command = command or (sys.executable, "-m", "pycgpu.parking.checkpoint_helper")
         self._helper: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def state(self, pid: int) -> State:
+    def state(self, pid: int) -> ProcessState:
         """Return what the driver says of a process."""
         status, _, state = self._ask("state", pid, _QUICK_S).partition(" ")
         if int(status) == NOT_INITIALIZED:
-            return State.NOT_CUDA
+            return ProcessState.NOT_CUDA
         if int(status):
-            return State.GONE
-        return State(int(state))
+            return ProcessState.GONE
+        return ProcessState(int(state))
 
     def lock(self, pid: int) -> None:
         """Have every CUDA call of the process wait, once what it has on the card is done."""

@@ -18,16 +18,16 @@ import threading
 import time
 from collections.abc import Iterator
 
-from pycgpu.agent import door, host_memory
-from pycgpu.agent.checkpoint import Checkpoint, CheckpointError, State
-from pycgpu.agent.wishes import Process
 from pycgpu.errors import CgpuError
+from pycgpu.parking import host_memory
+from pycgpu.parking.books import Books, State
+from pycgpu.parking.checkpoint import Checkpoint, CheckpointError, ProcessState
+from pycgpu.parking.wishes import Process
 from pycgpu.request.model import MIB
 from pycgpu.tree import nvml_library
 
 log = logging.getLogger("cgpud")
 
-RUNNING, PARKING, PARKED, RESUMING = range(4)
 #: Between two looks at who is parked; a thread's wait is seen by then.
 LOOK_S = 0.1
 #: What the card has of others is asked so often, so that a call that ends meanwhile is not missed.
@@ -46,12 +46,12 @@ class NoRoom(ParkError):
 
 
 class Parking:
-    """Moves containers of this agent. Its methods may be called by any thread."""
+    """Moves the containers of one door. Its methods may be called by any thread."""
 
-    def __init__(self, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, books: Books, checkpoint: Checkpoint | None = None) -> None:
+        self._books = books
         self._checkpoint = checkpoint or Checkpoint()
         self._move = threading.Lock()
-        self._nodes = {(node.place, node.name): node.number for node in door.nodes()}
         self._watched: dict[str, dict[int, Process]] = {}
         self._held: set[str] = set()
         self._tried_s: dict[str, float] = {}
@@ -71,21 +71,21 @@ class Parking:
         with self._move:
             pids = self._parkable(container_id)
             try:
-                door.park_begin(container_id, pids)
+                self._books.park(container_id, pids)
             except OSError as error:
                 raise ParkError(_reason(container_id, error)) from error
             if hold:
                 self._held.add(container_id)
             try:
                 self._leave(pids)
-                door.park_done(container_id)
+                self._books.parked(container_id)
             except (CgpuError, OSError) as error:
                 self._held.discard(container_id)
                 self._settle(container_id, pids)
                 raise ParkError(f"{container_id} was not parked, and goes on: {error}") from error
             # What its threads do from here on is looked at anew.
             self._forget(container_id)
-            return self._stat(container_id, "parked_bytes")
+            return self._books.parked_bytes(container_id)
 
     def resume(self, container_id: str) -> None:
         """
@@ -96,7 +96,7 @@ class Parking:
             ParkError: it is not parked.
         """
         with self._move:
-            moved = {one.id: one for one in door.parking()}
+            moved = {one.id: one for one in self._books.moving()}
             found = moved.get(container_id)
             if found is None:
                 raise ParkError(f"{container_id} is not parked")
@@ -118,21 +118,23 @@ class Parking:
 
     def look(self, now_s: float) -> float:
         """Bring back whoever wants to, and settle what was left halfway; return a pause."""
-        moved = door.parking()
+        moved = self._books.moving()
         self._forget_all_but({one.id for one in moved})
         for one in moved:
-            if one.state != PARKED:
+            if one.state is not State.PARKED:
                 # Of an agent that has ended; or it is moving now, and then nothing is left to do.
                 with self._unless_busy() as free:
-                    if free and one.id in {o.id for o in door.parking() if o.state == one.state}:
-                        self._settle(one.id, one.pids, parked=one.state == PARKING)
+                    if free and any(
+                        (o.id, o.state) == (one.id, one.state) for o in self._books.moving()
+                    ):
+                        self._settle(one.id, one.pids, parked=one.state is State.PARKING)
                 continue
             processes = self._watched.setdefault(one.id, {})
             for pid in one.pids:
                 processes.setdefault(pid, Process(pid))
             if all(process.has_ended() for process in processes.values()):
                 with contextlib.suppress(OSError):
-                    door.park_end(one.id)
+                    self._books.running(one.id)
                 continue
             wanted = one.asked_ns or (
                 one.id not in self._held
@@ -150,7 +152,7 @@ class Parking:
             pass
         except (CgpuError, OSError) as error:
             # Somebody else may have brought it back since it was looked at.
-            if any(one.id == container_id for one in door.parking()):
+            if any(one.id == container_id for one in self._books.moving()):
                 log.warning("%s", error)
 
     @contextlib.contextmanager
@@ -167,7 +169,7 @@ class Parking:
     def _parkable(self, container_id: str) -> list[int]:
         """Return the processes to park. ParkError: there is something that cannot be parked."""
         held = self._holders(container_id)
-        if any(one.id == container_id for one in door.parking()):
+        if any(one.id == container_id for one in self._books.moving()):
             raise ParkError(f"{container_id} is parked already, or moves at the moment")
         self._checkpoint.start()
         pids = []
@@ -177,16 +179,16 @@ class Parking:
                     f"{container_id} cannot be parked: process {pid} is stopped; continue it first"
                 )
             state = self._checkpoint.state(pid)
-            if state is State.GONE:
+            if state is ProcessState.GONE:
                 continue
-            if state is State.NOT_CUDA:
+            if state is ProcessState.NOT_CUDA:
                 if size:
                     raise ParkError(
                         f"{container_id} cannot be parked: process {pid} has {size // MIB} MiB of"
                         " the card and does not use CUDA"
                     )
                 continue
-            if state is not State.RUNNING:
+            if state is not ProcessState.RUNNING:
                 raise ParkError(
                     f"{container_id} cannot be parked: another checkpoint of process {pid} is under"
                     f" way ({state.name.lower()})"
@@ -208,19 +210,10 @@ class Parking:
         return pids
 
     def _holders(self, container_id: str) -> dict[int, int]:
-        """Return the processes that have a card of it open, and what they have of all cards."""
-        found: dict[int, int] = {}
-        for one in door.containers():
-            if one.id != container_id:
-                continue
-            for minor in one.cards:
-                text = door.show(self._nodes[2, "procs"], minor, container_id).decode()
-                for line in text.splitlines():
-                    pid, inside, size = (int(word) for word in line.split(" ", 3)[:3])
-                    if inside:
-                        found[pid] = found.get(pid, 0) + size
-            return found
-        raise ParkError(f"no container {container_id}")
+        try:
+            return self._books.holders(container_id)
+        except OSError as error:
+            raise ParkError(_reason(container_id, error)) from error
 
     def _leave(self, pids: list[int]) -> None:
         for pid in pids:
@@ -233,14 +226,13 @@ class Parking:
     def _reserve(self, container_id: str) -> None:
         foreign = self._foreign()
         try:
-            wanting = door.park_reserve(container_id, foreign)
+            wanting = self._books.come_back(container_id, foreign)
         except OSError as error:
             raise ParkError(_reason(container_id, error)) from error
         if wanting is not None:
-            minor, size = wanting
-            where = (
-                f"card {minor} lacks {-(-size // MIB)} MiB" if minor >= 0 else "others are first"
-            )
+            where = "others are first"
+            if wanting.minor is not None:
+                where = f"card {wanting.minor} lacks {-(-wanting.short_bytes // MIB)} MiB"
             raise NoRoom(f"{container_id} waits for room, and comes back by itself: {where}")
 
     def _foreign(self) -> dict[int, int]:
@@ -249,10 +241,9 @@ class Parking:
         for sample in range(_SAMPLES):
             if sample:
                 time.sleep(_SAMPLE_PAUSE_S)
-            for minor, used in _used().items():
-                words = door.show(self._nodes[1, "memory"], minor).decode().split()
-                told = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-                foreign = max(0, used - told["reserved"] - told["used"])
+            used, known = _used(), self._books.known()
+            for minor in used.keys() & known.keys():
+                foreign = max(0, used[minor] - known[minor])
                 most[minor] = max(most.get(minor, 0), foreign)
         return most
 
@@ -263,13 +254,13 @@ class Parking:
         Args:
             parked: they may also all be parked, which was the aim.
         """
-        if parked and all(self._checkpoint.state(pid) is State.CHECKPOINTED for pid in pids):
-            door.park_done(container_id)
+        if parked and all(self._checkpoint.state(pid) is ProcessState.CHECKPOINTED for pid in pids):
+            self._books.parked(container_id)
             return
         deadline = time.monotonic() + _SETTLE_S
         failed: CgpuError | None = None
         # First all that must be copied: no process goes on before the others of its container.
-        for aim in (State.CHECKPOINTED, State.LOCKED):
+        for aim in (ProcessState.CHECKPOINTED, ProcessState.LOCKED):
             for pid in pids:
                 try:
                     self._bring(pid, aim, deadline)
@@ -280,12 +271,12 @@ class Parking:
             raise ParkError(f"{container_id} is not back yet: {failed}") from failed
         self._forget(container_id)
         with contextlib.suppress(OSError):
-            door.park_end(container_id)
+            self._books.running(container_id)
 
-    def _bring(self, pid: int, out_of: State, deadline: float) -> None:
+    def _bring(self, pid: int, out_of: ProcessState, deadline: float) -> None:
         """Have a process leave one state. CheckpointError: it does not."""
         step = self._checkpoint.restore
-        if out_of is State.LOCKED:
+        if out_of is ProcessState.LOCKED:
             step = self._checkpoint.unlock
         while (state := self._checkpoint.state(pid)) is out_of:
             try:
@@ -295,17 +286,8 @@ class Parking:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_SETTLE_PAUSE_S)
-        if state is State.FAILED:
+        if state is ProcessState.FAILED:
             log.warning("process %d: the driver says that its checkpoint has failed", pid)
-
-    def _stat(self, container_id: str, key: str) -> int:
-        total = 0
-        for one in door.containers():
-            if one.id == container_id:
-                for minor in one.cards:
-                    words = door.show(self._nodes[2, "stat"], minor, container_id).decode().split()
-                    total += int(dict(zip(words[::2], words[1::2], strict=True)).get(key, 0))
-        return total
 
     def _forget(self, container_id: str) -> None:
         for process in self._watched.pop(container_id, {}).values():

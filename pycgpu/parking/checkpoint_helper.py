@@ -2,7 +2,7 @@
 """
 The process that calls NVIDIA's checkpoint: with the host's libcuda, and no more rights than that.
 
-``python -m pycgpu.agent.checkpoint_helper`` answers a line by a line: ``OPERATION PID`` by CUDA's
+``python -m pycgpu.parking.checkpoint_helper`` answers a line by a line: ``OPERATION PID`` by CUDA's
 status, and ``state PID`` by that and the state. It ends when nobody is left to ask.
 """
 

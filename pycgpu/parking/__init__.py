@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Containers leave their cards and come back: what moves them, at whichever door."""
