@@ -46,6 +46,7 @@ class Host(RuleBasedStateMachine):
         self.host: Any = make_host()
         self.members: list[Any] = []  # struct cgpu_create *, admitted
         self.max_inst = dict.fromkeys(TOTAL, lib.CGPU_MAX_INST_DEFAULT)
+        self.ratio = dict.fromkeys(TOTAL, 100)
         self.policy = dict.fromkeys(TOTAL, lib.CGPU_POLICY_DEFAULT)
         self.by_hand: set[int] = set()
         self.before: dict[int, int] = {}  # the policies that a request's took the place of
@@ -59,13 +60,17 @@ class Host(RuleBasedStateMachine):
     def memory(self, minor: int) -> int:
         return sum(grant.mem_bytes for grant in self.on(minor) if not grant.unlimited)
 
+    def promisable(self, minor: int) -> int:
+        return TOTAL[minor] * self.ratio[minor] // 100 or U64
+
     def fits(self, minor: int, wish: dict[str, Any]) -> int:
         if minor not in TOTAL:
             return -errno.ENODEV
         no_room = (
             len(self.on(minor)) >= self.max_inst[minor]
             or (not wish["unlimited"]
-                and self.memory(minor) + wish["mem_bytes"] > (TOTAL[minor] or U64))
+                and (self.memory(minor) + wish["mem_bytes"] > self.promisable(minor)
+                     or wish["mem_bytes"] > (TOTAL[minor] or U64)))
             or (wish["weight"] is not None
                 and self.weight(minor) + wish["weight"] > self.max_inst[minor])
         )  # fmt: skip
@@ -135,7 +140,9 @@ class Host(RuleBasedStateMachine):
         shrinks = not grant.unlimited and size <= grant.mem_bytes
         if size < used:
             assert err == -errno.EBUSY
-        elif others + size > (TOTAL[minor] or U64) and not shrinks:
+        elif not shrinks and (
+            others + size > self.promisable(minor) or size > (TOTAL[minor] or U64)
+        ):
             assert err == -errno.ENOSPC
         else:
             assert err == 0
@@ -173,6 +180,20 @@ class Host(RuleBasedStateMachine):
             assert err == 0
             self.max_inst[minor] = value
 
+    @rule(minor=st.sampled_from(list(TOTAL)), percent=st.integers(90, 300) | st.just(1001))
+    def set_overcommit_ratio(self, minor: Any, percent: Any) -> None:
+        before = self.snapshot()
+        err = lib.cgpu_card_set_overcommit_ratio(self.host, minor, percent)
+        if not 100 <= percent <= 1000:
+            assert err == -errno.ERANGE
+        elif TOTAL[minor] and self.memory(minor) > TOTAL[minor] * percent // 100:
+            assert err == -errno.EBUSY
+        else:
+            assert err == 0
+            self.ratio[minor] = percent
+            return
+        assert self.snapshot() == before
+
     @rule(minor=st.sampled_from(list(TOTAL)), value=numbers)
     def set_policy(self, minor: Any, value: Any) -> None:
         err = lib.cgpu_card_set_policy(ffi.addressof(self.host.card[minor]), value)
@@ -187,13 +208,15 @@ class Host(RuleBasedStateMachine):
         for minor, total in TOTAL.items():
             card, members = self.host.card[minor], self.on(minor)
             assert card.allocated_bytes == self.memory(minor)
-            assert not total or card.allocated_bytes <= total
+            assert card.allocated_bytes <= self.promisable(minor)
+            assert card.overcommit_ratio == self.ratio[minor]
             assert (card.members, card.weight_sum) == (len(members), self.weight(minor))
             assert card.policy_by_request == (minor in self.before)
             assert (card.max_inst, card.policy) == (self.max_inst[minor], self.policy[minor])
             free = lib.cgpu_card_free_weight(ffi.addressof(card))
             assert free == self.max_inst[minor] - self.weight(minor)
-            left = max(total - total // 64 - self.memory(minor), 0)
+            most = total * self.ratio[minor] // 100
+            left = max(most - total // 64 - self.memory(minor), 0)
             assert lib.cgpu_card_free_bytes(self.host, minor) == left
 
     @invariant()

@@ -80,6 +80,7 @@ class Host:
             "quota": 50,
             "quota_min": 10,
             "priority": 2,
+            "idle_park_s": 300,
             "policy_hint": lib.CGPU_POLICY_END,
             "mem_bytes": 0 if unlimited else 4 * GIB,
         }
@@ -153,9 +154,11 @@ def test_the_tree_has_exactly_the_documented_files_and_modes() -> None:
     assert writable == {
         "inst_ctl",
         *(f"<gpu>/{name}" for name in ("policy", "max_inst", "memory", "timeslice_us")),
+        "<gpu>/overcommit_ratio",
         *(f"<gpu>/<id>/{name}" for name in ("memsize", "weight", "quota", "quota_min")),
         *(f"<gpu>/<id>/{name}" for name in ("priority", "oom_action", "uvm_disable")),
         "<gpu>/<id>/unknown",
+        "<gpu>/<id>/idle_park_s",
     }
     assert set(NODES) - writable == {
         *("version", "api_version", "features", "events"),
@@ -176,7 +179,8 @@ SHOWN = {
     "features": "pid\nmemory\nupgrade\n",
     "inst_ctl": "create <id> pid=<pid>|cgroup=<path> gpu=<n>,mem=<bytes>|max[,weight=<w>]"
     "[,quota=<percent>][,quota_min=<percent>][,priority=<p>][,policy=<policy>]"
-    "[,uvm_disable=0|1][,oom_action=fail|kill] [gpu=...] [group=<id>]\ndestroy <id>\n",
+    "[,uvm_disable=0|1][,oom_action=fail|kill][,idle_park_s=<s>] [gpu=...] [group=<id>]\n"
+    "destroy <id>\n",
     "<gpu>/policy": "7\n",
     "<gpu>/max_inst": "20\n",
     "<gpu>/free_weight": "17\n",
@@ -184,6 +188,7 @@ SHOWN = {
     "<gpu>/memory": "total 17179869184\nreserved 1073741824\nallocated 4294967296\n"
     "used 1073741824\nfree 11811160064\n",
     "<gpu>/timeslice_us": "5000\n",
+    "<gpu>/overcommit_ratio": "100\n",
     "<gpu>/stat": "containers 1\nweight_sum 3\nallocated_bytes 4294967296\n"
     "used_bytes 1073741824\npolicy_by_hand 0\nwindows 12\nbusy_ns 18446744073709551615\n",
     "<gpu>/<id>/id": "0\n",
@@ -203,6 +208,7 @@ SHOWN = {
     "<gpu>/<id>/cid": f"{LONG_ID}\n",
     "<gpu>/<id>/group": "-\n",
     "<gpu>/<id>/state": "running\n",
+    "<gpu>/<id>/idle_park_s": "300\n",
     "container/<id>/cid": f"{LONG_ID}\n",
 }
 
@@ -354,12 +360,14 @@ NUMBERS = {
     "<gpu>/policy": between(0, 9),
     "<gpu>/max_inst": max_inst,
     "<gpu>/timeslice_us": between(1000, 1000000),
+    "<gpu>/overcommit_ratio": between(100, 1000),
     "<gpu>/<id>/memsize": memsize,
     "<gpu>/<id>/weight": weight,
     "<gpu>/<id>/quota": lambda value: between(10, 100)(value) if value else "",
     "<gpu>/<id>/quota_min": between(0, 50),
     "<gpu>/<id>/priority": between(0, 15),
     "<gpu>/<id>/uvm_disable": between(0, 1),
+    "<gpu>/<id>/idle_park_s": between(0, 604800),
 }
 # Words besides numbers, with what is read afterwards.
 WORDS = {
@@ -530,12 +538,14 @@ def test_a_cards_size_can_be_told_once_when_the_driver_did_not() -> None:
 # ---- inst_ctl
 
 RESERVED = ("policy", "max_inst", "free_weight", "uuid", "memory", "timeslice_us", "stat")
+RESERVED += ("overcommit_ratio",)
 BOUNDS = {
     "weight": (0, 64),
     "quota": (0, 100),
     "quota_min": (0, 100),
     "priority": (0, 15),
     "uvm_disable": (0, 1),
+    "idle_park_s": (0, 604800),
 }
 
 
@@ -563,7 +573,7 @@ def reference_option(key: str, value: str) -> int:
     if key == "policy":
         if value in model.POLICIES:
             return model.POLICIES.index(value)
-        return reference_number(value, 0, 8)
+        return reference_number(value, 0, len(model.POLICIES) - 1)
     if key == "oom_action":
         if value not in ("fail", "kill"):
             raise Refused("EINVAL")
@@ -655,6 +665,7 @@ def said(command: Any) -> dict[str, Any]:
             "policy": None if grant.policy_hint == lib.CGPU_POLICY_END else grant.policy_hint,
             "uvm_disable": int(grant.uvm_disable),
             "oom_action": grant.oom_action,
+            "idle_park_s": grant.idle_park_s,
         }
         for minor, grant in enumerate(create.grant)
         if grant.present
@@ -664,7 +675,7 @@ def said(command: Any) -> dict[str, Any]:
 
 def with_defaults(line: dict[str, Any]) -> dict[str, Any]:
     absent = {"weight": None, "quota": 0, "quota_min": 0, "priority": 0, "policy": None}
-    absent |= {"uvm_disable": 0, "oom_action": 0}
+    absent |= {"uvm_disable": 0, "oom_action": 0, "idle_park_s": 0}
     grants = {minor: absent | grant for minor, grant in line.get("grants", {}).items()}
     return line | {"grants": grants} if grants else line
 
@@ -693,6 +704,7 @@ ids = mostly(
 )
 clauses = st.sampled_from(
     ["weight", "quota", "quota_min", "priority", "policy", "uvm_disable", "oom_action"]
+    + ["idle_park_s"]
 ).flatmap(
     lambda key: st.tuples(
         mostly(st.just(key), "", "Mem", "memory", "cpu"),

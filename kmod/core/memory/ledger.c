@@ -56,11 +56,11 @@ uint64_t cgpu_account_held(const struct cgpu_account *account)
 }
 
 /* What it would have may be near 2^64: bytes comes from the tenant, and subtraction is first. */
-static bool fits(const struct cgpu_account *account, uint64_t bytes)
+static bool is_allowed(const struct cgpu_account *account, uint64_t bytes)
 {
 	uint64_t held = cgpu_account_held(account);
 
-	if (bytes > UINT64_MAX - held || bytes > account->room_bytes)
+	if (bytes > UINT64_MAX - held)
 		return false;
 	return account->unlimited ||
 	       (held <= account->max_bytes && bytes <= account->max_bytes - held);
@@ -89,16 +89,18 @@ int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t byte
 {
 	struct cgpu_account *account;
 	uint64_t own;
+	bool allowed;
 
 	if (card >= CGPU_ACCOUNTS || !ledger->account[card].present)
 		return -ENODEV;
 	account = &ledger->account[card];
 	own = reserved_for(ledger, card, bytes);
 	/* what is its own was judged before, whatever its limit is by now */
-	if (bytes > own && !fits(account, bytes - own)) {
+	allowed = bytes <= own || is_allowed(account, bytes - own);
+	if (!allowed || (bytes > own && bytes - own > account->room_bytes)) {
 		account->oom++;
 		ledger->shortage = (struct cgpu_shortage){
-			.bytes = bytes, .card = card, .kill = account->oom_kill,
+			.bytes = bytes, .card = card, .kill = account->oom_kill, .room = allowed,
 		};
 		return -ENOSPC;
 	}

@@ -65,6 +65,7 @@ struct cgpu_shortage {
 	uint64_t bytes; /* asked for */
 	uint32_t card;  /* or another account; CGPU_NO_CARD: none was */
 	bool kill;      /* and that ends the process */
+	bool room;      /* it was no limit, but the card has no room now: somebody may be parked */
 };
 
 /* Where a container's memory is. */

@@ -16,6 +16,7 @@ void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu
 		.policy = CGPU_POLICY_DEFAULT,
 		.max_inst = CGPU_MAX_INST_DEFAULT,
 		.timeslice_us = CGPU_TIMESLICE_US_DEFAULT,
+		.overcommit_ratio = CGPU_OVERCOMMIT_RATIO_DEFAULT,
 	};
 }
 
@@ -37,27 +38,41 @@ uint32_t cgpu_card_free_weight(const struct cgpu_card *card)
 	return card->weight_sum < card->max_inst ? card->max_inst - card->weight_sum : 0;
 }
 
+/* So much all limits together may be, of a card with `total` bytes. */
+static uint64_t promisable_bytes(uint64_t total, uint32_t ratio)
+{
+	uint64_t hundredth = total / 100, rest = total % 100;
+
+	if (hundredth > UINT64_MAX / ratio - 1)
+		return UINT64_MAX;
+	return hundredth * ratio + rest * ratio / 100;
+}
+
 uint64_t cgpu_card_free_bytes(const struct cgpu_host *host, uint32_t minor)
 {
 	const struct cgpu_gpu *gpu = &host->topology.gpu[minor];
-	uint64_t taken = gpu->reserved_bytes + host->card[minor].allocated_bytes;
+	const struct cgpu_card *card = &host->card[minor];
+	uint64_t total = promisable_bytes(gpu->total_bytes, card->overcommit_ratio);
+	uint64_t taken = gpu->reserved_bytes + card->allocated_bytes;
 
-	return taken < gpu->total_bytes ? gpu->total_bytes - taken : 0;
+	return taken < total ? total - taken : 0;
 }
 
 /*
  * The sum of all limits may reach the card's whole size, as vendors' users
  * expect of "32768 MiB of 32 GB": what the driver holds back is not deducted.
- * An unknown size (no driver answer) limits nothing but the sum's own width.
+ * An unknown size (no driver answer) limits nothing but the sum's own width. No single limit is
+ * above the card, whatever is promised to others.
  */
-static bool has_room(const struct cgpu_host *host, uint32_t minor, uint64_t bytes)
+static bool has_room(const struct cgpu_host *host, uint32_t minor, uint64_t before, uint64_t after)
 {
 	uint64_t total = host->topology.gpu[minor].total_bytes;
-	uint64_t allocated = host->card[minor].allocated_bytes;
+	uint64_t allocated = host->card[minor].allocated_bytes - before;
 
-	if (!total)
-		total = UINT64_MAX;
-	return allocated <= total && bytes <= total - allocated;
+	if (total && after > total)
+		return false;
+	total = total ? promisable_bytes(total, host->card[minor].overcommit_ratio) : UINT64_MAX;
+	return allocated <= total && after <= total - allocated;
 }
 
 /* It asks for a part of the compute, which takes a policy that divides it. */
@@ -77,7 +92,7 @@ static int check_grant(const struct cgpu_host *host, uint32_t minor,
 		return -ENXIO;
 	if (card->members >= card->max_inst)
 		return -ENOSPC;
-	if (!grant->unlimited && !has_room(host, minor, grant->mem_bytes))
+	if (!grant->unlimited && !has_room(host, minor, 0, grant->mem_bytes))
 		return -ENOSPC;
 	return 0;
 }
@@ -350,7 +365,7 @@ int cgpu_grant_set_memsize(struct cgpu_host *host, uint32_t minor,
 		return -ERANGE;
 	if (bytes < cgpu_account_held(account))
 		return -EBUSY;
-	if (bytes > before && !has_room(host, minor, bytes - before))
+	if (bytes > before && !has_room(host, minor, before, bytes))
 		return -ENOSPC;
 	host->card[minor].allocated_bytes += bytes - before;
 	grant->unlimited = false;
@@ -407,6 +422,14 @@ int cgpu_grant_set_priority(struct cgpu_grant *grant, uint64_t priority)
 	return 0;
 }
 
+int cgpu_grant_set_idle_park_s(struct cgpu_grant *grant, uint64_t seconds)
+{
+	if (seconds > CGPU_IDLE_PARK_S_MAX)
+		return -ERANGE;
+	grant->idle_park_s = (uint32_t)seconds;
+	return 0;
+}
+
 int cgpu_card_set_policy(struct cgpu_card *card, uint64_t policy)
 {
 	if (policy >= CGPU_POLICY_END)
@@ -432,5 +455,18 @@ int cgpu_card_set_timeslice_us(struct cgpu_card *card, uint64_t timeslice_us)
 	if (timeslice_us < CGPU_TIMESLICE_US_MIN || timeslice_us > CGPU_TIMESLICE_US_MAX)
 		return -ERANGE;
 	card->timeslice_us = (uint32_t)timeslice_us;
+	return 0;
+}
+
+int cgpu_card_set_overcommit_ratio(struct cgpu_host *host, uint32_t minor, uint64_t percent)
+{
+	struct cgpu_card *card = &host->card[minor];
+	uint64_t total = host->topology.gpu[minor].total_bytes;
+
+	if (percent < CGPU_OVERCOMMIT_RATIO_DEFAULT || percent > CGPU_OVERCOMMIT_RATIO_MAX)
+		return -ERANGE;
+	if (total && card->allocated_bytes > promisable_bytes(total, (uint32_t)percent))
+		return -EBUSY;
+	card->overcommit_ratio = (uint32_t)percent;
 	return 0;
 }

@@ -17,6 +17,9 @@ enum cgpu_card_limit {
 	CGPU_TIMESLICE_US_MIN = 1000,
 	CGPU_TIMESLICE_US_MAX = 1000000,
 	CGPU_PRIORITY_MAX = 15,
+	CGPU_IDLE_PARK_S_MAX = 7 * 24 * 3600,
+	CGPU_OVERCOMMIT_RATIO_DEFAULT = 100, /* percent of the card, as of vm.overcommit_ratio */
+	CGPU_OVERCOMMIT_RATIO_MAX = 1000,
 	CGPU_ID_MAX = 64             /* characters of a container's id */
 };
 
@@ -40,6 +43,7 @@ struct cgpu_grant {
 	uint32_t quota;         /* percent, 0: none; of a member: of the threads of its group */
 	uint32_t quota_min;     /* percent, 0: none */
 	uint32_t priority;      /* 0 .. CGPU_PRIORITY_MAX, higher first */
+	uint32_t idle_park_s;   /* idle for so long it may be parked, 0: never by itself */
 	uint64_t mem_bytes;
 };
 
@@ -61,6 +65,7 @@ struct cgpu_card {
 	uint32_t policy_before; /* the hint */
 	uint32_t max_inst;
 	uint32_t timeslice_us;
+	uint32_t overcommit_ratio; /* limits may add up to so many percent of the card */
 	uint32_t members;       /* containers on the card */
 	uint32_t weight_sum;
 	uint64_t instances;     /* bit n: instance number n is taken */
@@ -132,6 +137,7 @@ int cgpu_grant_set_weight(struct cgpu_host *host, uint32_t minor,
 int cgpu_grant_set_quota(struct cgpu_grant *grant, uint64_t percent);
 int cgpu_grant_set_quota_min(struct cgpu_grant *grant, uint64_t percent);
 int cgpu_grant_set_priority(struct cgpu_grant *grant, uint64_t priority);
+int cgpu_grant_set_idle_park_s(struct cgpu_grant *grant, uint64_t seconds);
 
 /*
  * Other defaults for a new card, of whoever loaded us; not by hand. Return: 0, -ERANGE:
@@ -142,6 +148,8 @@ int cgpu_card_set_defaults(struct cgpu_card *card, const struct cgpu_card_defaul
 int cgpu_card_set_policy(struct cgpu_card *card, uint64_t policy);
 int cgpu_card_set_max_inst(struct cgpu_card *card, uint64_t max_inst);
 int cgpu_card_set_timeslice_us(struct cgpu_card *card, uint64_t timeslice_us);
+/* -EBUSY: more is promised already */
+int cgpu_card_set_overcommit_ratio(struct cgpu_host *host, uint32_t minor, uint64_t percent);
 uint32_t cgpu_card_free_weight(const struct cgpu_card *card);
 /* Bytes that are neither promised nor held back; 0 if the size is unknown. */
 uint64_t cgpu_card_free_bytes(const struct cgpu_host *host, uint32_t minor);

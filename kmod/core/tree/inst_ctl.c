@@ -54,6 +54,7 @@ enum key {
 	KEY_POLICY,
 	KEY_UVM_DISABLE,
 	KEY_OOM_ACTION,
+	KEY_IDLE_PARK_S,
 	KEY_COUNT
 };
 
@@ -66,6 +67,7 @@ static const struct cgpu_word keys[KEY_COUNT] = {
 	[KEY_POLICY] = CGPU_WORD("policy"),
 	[KEY_UVM_DISABLE] = CGPU_WORD("uvm_disable"),
 	[KEY_OOM_ACTION] = CGPU_WORD("oom_action"),
+	[KEY_IDLE_PARK_S] = CGPU_WORD("idle_park_s"),
 };
 
 static int parse_option(struct cgpu_grant *grant, uint32_t key, struct cgpu_word text)
@@ -104,6 +106,10 @@ static int parse_option(struct cgpu_grant *grant, uint32_t key, struct cgpu_word
 	case KEY_UVM_DISABLE:
 		err = cgpu_parse_between(text, 0, 1, &value);
 		grant->uvm_disable = value;
+		return err;
+	case KEY_IDLE_PARK_S:
+		err = cgpu_parse_between(text, 0, CGPU_IDLE_PARK_S_MAX, &value);
+		grant->idle_park_s = (uint32_t)value;
 		return err;
 	default:
 		err = cgpu_parse_oom_action(text, &value);

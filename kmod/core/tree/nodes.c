@@ -45,6 +45,8 @@ const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT] = {
 	ENTRY(CID, "cid", CONTAINER, 0444),
 
 	ENTRY(STATE, "state", GRANT, 0444),
+	ENTRY(IDLE_PARK_S, "idle_park_s", GRANT, 0644),
+	ENTRY(OVERCOMMIT_RATIO, "overcommit_ratio", CARD, 0644),
 };
 
 static const char *const features[CGPU_FEATURE_COUNT] = {
@@ -228,6 +230,9 @@ static void show_card(const struct cgpu_view *view, uint32_t node, struct text *
 	case CGPU_NODE_TIMESLICE_US:
 		put_line(text, card->timeslice_us);
 		break;
+	case CGPU_NODE_OVERCOMMIT_RATIO:
+		put_line(text, card->overcommit_ratio);
+		break;
 	case CGPU_NODE_CARD_STAT:
 		put_pair(text, "containers", card->members);
 		put_pair(text, "weight_sum", card->weight_sum);
@@ -385,6 +390,9 @@ static void show_grant(const struct cgpu_view *view, uint32_t node, struct text 
 	case CGPU_NODE_UVM_DISABLE:
 		put_line(text, grant->uvm_disable);
 		break;
+	case CGPU_NODE_IDLE_PARK_S:
+		put_line(text, grant->idle_park_s);
+		break;
 	case CGPU_NODE_GROUP:
 		put_string(text, view->group && view->group[0] ? view->group : "-");
 		put_char(text, '\n');
@@ -500,6 +508,8 @@ static int store_card(struct cgpu_view *view, uint32_t node, struct cgpu_word te
 		return cgpu_card_set_policy(card, value);
 	case CGPU_NODE_MAX_INST:
 		return cgpu_card_set_max_inst(card, value);
+	case CGPU_NODE_OVERCOMMIT_RATIO:
+		return cgpu_card_set_overcommit_ratio(view->host, view->minor, value);
 	default:
 		return cgpu_card_set_timeslice_us(card, value);
 	}
@@ -538,6 +548,8 @@ static int store_grant(struct cgpu_view *view, uint32_t node, struct cgpu_word t
 		return cgpu_grant_set_quota_min(grant, value);
 	case CGPU_NODE_PRIORITY:
 		return cgpu_grant_set_priority(grant, value);
+	case CGPU_NODE_IDLE_PARK_S:
+		return cgpu_grant_set_idle_park_s(grant, value);
 	case CGPU_NODE_OOM_ACTION:
 		grant->oom_action = (uint8_t)value;
 		view->account->oom_kill = value == CGPU_OOM_KILL;

@@ -59,6 +59,8 @@ enum cgpu_node {
 	CGPU_NODE_CID,
 
 	CGPU_NODE_STATE,            /* of all of the container, whatever card is looked at */
+	CGPU_NODE_IDLE_PARK_S,
+	CGPU_NODE_OVERCOMMIT_RATIO,
 	CGPU_NODE_COUNT
 };
 
