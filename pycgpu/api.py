@@ -41,9 +41,11 @@ class Card:
         model: the product's name; None where NVML is absent.
         memory_bytes: what the board reports; ``reserved_bytes`` of them are the driver's.
         promised_bytes: limits of its containers, summed.
+        free_bytes: what limits of more containers may add up to.
         used_bytes: what its containers hold.
         policy: one of :data:`pycgpu.request.model.POLICIES`.
         max_inst: how many containers it takes.
+        overcommit_ratio: percent of the card that limits may add up to; none is above the card.
     """
 
     index: int
@@ -52,14 +54,11 @@ class Card:
     memory_bytes: int
     reserved_bytes: int
     promised_bytes: int
+    free_bytes: int
     used_bytes: int
     policy: str
     max_inst: int
-
-    @property
-    def free_bytes(self) -> int:
-        """What may still be promised."""
-        return max(0, self.memory_bytes - self.reserved_bytes - self.promised_bytes)
+    overcommit_ratio: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,9 +378,11 @@ def _card(view: CardView) -> Card:
         memory_bytes=card.total_bytes,
         reserved_bytes=card.reserved_bytes,
         promised_bytes=card.allocated_bytes,
+        free_bytes=card.free_bytes,
         used_bytes=card.used_bytes,
         policy=POLICIES[card.policy],
         max_inst=card.max_inst,
+        overcommit_ratio=card.overcommit_ratio,
     )
 
 

@@ -58,6 +58,7 @@ def take(root: str) -> Snapshot:
             procfs.read_policy(card, root),
             procfs.read_max_inst(card, root),
             procfs.read_timeslice_us(card, root),
+            procfs.read_overcommit_ratio(card, root),
         )
         for name in procfs.container_names(card, root):
             try:

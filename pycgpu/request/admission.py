@@ -7,6 +7,8 @@ Everything is checked before anything is reserved, and all cards are granted or 
 * Memory counts against a card's *nominal* size, its total rounded up to whole GiB: a board sold
   with 32 GB reports a little less than 32768 MiB, and its users divide 32768. Whoever comes last
   is given what is there, and refused if that is less than half of what it asked for.
+* Limits may add up to ``overcommit_ratio`` percent of the card. A single one is at most the card,
+  and a percentage of a card is one of the card itself.
 * Quotas (percent) of the containers on a card may add up to 100, and so may their guarantees.
 * What containers have whoever else comes adds up to the card: fixed parts, guarantees, and of a
   weight that was asked for its part of ``max_inst``, which are all the weights that there can be.
@@ -16,6 +18,7 @@ Everything is checked before anything is reserved, and all cards are granted or 
   asks for no compute and finds 0 gets weight 0 and no compute (cGPU's rule), with a note.
 * A card holds ``max_inst`` containers.
 * A whole card, where a vendor has such, is one that nobody is on; it leaves no memory for others.
+  A card that promises more than it has cannot be given so.
 """
 
 from __future__ import annotations
@@ -179,7 +182,7 @@ def _admit_card(card: Card, share: CardShare) -> tuple[CardGrant, list[str]]:
     memory_bytes = asked_bytes = None
     if share.memory is not None:
         asked_bytes = share.memory.on(card.total_bytes, card.reserved_bytes)
-        memory_bytes = min(asked_bytes, card.free_bytes)
+        memory_bytes = min(asked_bytes, card.grantable_bytes)
         reason = _memory_reason(card, asked_bytes)
         if isinstance(share.memory, MemoryShare) and share.memory.understates(card.total_bytes):
             reason = (
@@ -213,6 +216,11 @@ def _admit_card(card: Card, share: CardShare) -> tuple[CardGrant, list[str]]:
         )
     if share.whole and card.tenants:
         reasons.append(f"{where}: the whole card asked, {_holders(card)} a part of it")
+    if share.whole and card.overcommit_ratio > 100:
+        reasons.append(
+            f"{where}: the whole card asked, and its overcommit_ratio {card.overcommit_ratio} lets"
+            " others beside it: ask for a part, or set it to 100 (/etc/cgpu/cards.toml)"
+        )
     grant = CardGrant(
         index=card.index,
         memory_bytes=memory_bytes,
@@ -241,13 +249,15 @@ def _memory_reason(card: Card, asked_bytes: int) -> str | None:
         return f"{asked_bytes} bytes asked, and the least is 1 MiB"
     if asked_bytes > card.nominal_bytes:
         return f"{asked} asked, {format_mib(card.nominal_bytes)} on the card"
-    free_bytes = card.free_bytes
     promised = f"{_holders(card)} {format_mib(card.allocated_bytes)}"
-    short = free_bytes < max(MIB, asked_bytes / 2)
-    if short or card.allocated_bytes + asked_bytes > card.nominal_bytes:
+    short = card.grantable_bytes < max(MIB, asked_bytes / 2)
+    most_bytes = card.nominal_bytes * card.overcommit_ratio // 100
+    if short or card.allocated_bytes + asked_bytes > most_bytes:
+        ratio = card.overcommit_ratio
+        overcommit = f" at overcommit_ratio {ratio}" if ratio != 100 else ""
         return (
-            f"{asked} asked, {format_mib(free_bytes)} free of"
-            f" {format_mib(card.total_bytes)} ({promised})"
+            f"{asked} asked, {format_mib(card.free_bytes)} free of"
+            f" {format_mib(card.total_bytes)}{overcommit} ({promised})"
         )
     return None
 
@@ -342,11 +352,16 @@ def _held(card: Card) -> str:
 def _short(card: Card, grant: CardGrant) -> list[str]:
     short = []
     if grant.asked_bytes is not None and grant.memory_bytes != grant.asked_bytes:
-        short.append(
-            f"card {card.index}: {format_mib(grant.asked_bytes)} asked, the last"
-            f" {format_mib(grant.memory_bytes or 0)} of the card granted: of its"
-            f" {format_mib(card.usable_bytes)} {_holders(card)} {format_mib(card.allocated_bytes)}"
-        )
+        granted = format_mib(grant.memory_bytes or 0)
+        if card.free_bytes > card.usable_bytes:
+            why = f"{granted} granted, which is all that the card has"
+        else:
+            why = (
+                f"the last {granted} of the card granted: of its"
+                f" {format_mib(card.promisable_bytes)} {_holders(card)}"
+                f" {format_mib(card.allocated_bytes)}"
+            )
+        short.append(f"card {card.index}: {format_mib(grant.asked_bytes)} asked, {why}")
     if not card.free_weight and grant.weight is None:
         short.append(f"card {card.index}: free_weight is 0: weight 0, which gets no compute")
     return short

@@ -174,7 +174,7 @@ class Card(NamedTuple):
 
     index: N of ``/dev/nvidiaN``.
     total_bytes: what the board reports; ``reserved_bytes`` of them are the driver's.
-    free_bytes: what may still be promised to containers.
+    overcommit_ratio: percent of the card that the limits of its containers may add up to.
     mig: the driver has divided it, so that nobody has all of it.
     """
 
@@ -190,15 +190,28 @@ class Card(NamedTuple):
     tenants: tuple[Tenant, ...] = ()
     policy_by_hand: bool = False
     mig: bool = False
-
-    @property
-    def free_bytes(self) -> int:
-        return max(0, self.usable_bytes - self.allocated_bytes)
+    overcommit_ratio: int = 100
 
     @property
     def usable_bytes(self) -> int:
-        """What can be given to containers: the total without what the driver keeps."""
+        """The most that one container can have: the total without what the driver keeps."""
         return max(0, self.total_bytes - self.reserved_bytes)
+
+    @property
+    def promisable_bytes(self) -> int:
+        """What the limits of all containers may add up to, as ``kmod/core/tree/card.c`` has it."""
+        promised = self.total_bytes * self.overcommit_ratio // 100
+        return max(0, promised - self.reserved_bytes)
+
+    @property
+    def free_bytes(self) -> int:
+        """What may still be promised to containers, together."""
+        return max(0, self.promisable_bytes - self.allocated_bytes)
+
+    @property
+    def grantable_bytes(self) -> int:
+        """What may still be promised to one container."""
+        return min(self.free_bytes, self.usable_bytes)
 
     @property
     def nominal_bytes(self) -> int:

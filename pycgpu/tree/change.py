@@ -56,7 +56,7 @@ def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
     if what == "memory":
         limit = parse_memory(typed)
         before = procfs.read_memsize(card, name, root)
-        _check_room(card, name, limit - (before or 0), root)
+        _check_room(card, name, before or 0, limit, root)
         shown = "no limit" if before is None else f"{before // MIB} MiB"
         return _guarded(
             f"memory of {name}",
@@ -96,14 +96,23 @@ def _check_own(what: str, now: int, card: int, name: str, root: str) -> None:
     raise CgpuError(f"{stays}cgpu set {leader} --{option}")
 
 
-def _check_room(card: int, name: str, more_bytes: int, root: str) -> None:
+def _check_room(card: int, name: str, before_bytes: int, limit_bytes: int, root: str) -> None:
     memory = procfs.read_memory(card, root)
+    total_bytes = memory["total"]
+    if not total_bytes:
+        return
     # The door promises what the board reports, the driver's part of it included.
-    free_bytes = max(0, memory["total"] - memory["allocated"])
-    if memory["total"] and more_bytes > free_bytes:
+    stays = f"memory of {name} stays as it was: "
+    promisable_bytes = total_bytes * procfs.read_overcommit_ratio(card, root) // 100
+    free_bytes = max(0, promisable_bytes - memory["allocated"])
+    more_bytes = limit_bytes - before_bytes
+    if more_bytes > free_bytes:
         raise CgpuError(
-            f"memory of {name} stays as it was: {more_bytes // MIB} MiB more, and card {card} has"
-            f" {free_bytes // MIB} MiB free"
+            f"{stays}{more_bytes // MIB} MiB more, and card {card} has {free_bytes // MIB} MiB free"
+        )
+    if limit_bytes > total_bytes:
+        raise CgpuError(
+            f"{stays}{limit_bytes // MIB} MiB asked, and card {card} has {total_bytes // MIB} MiB"
         )
 
 

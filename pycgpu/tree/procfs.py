@@ -53,6 +53,12 @@ _CREATE_REASONS = {
     errno.EEXIST: "a container of this id is registered already",
     errno.ENOSPC: "max_inst is reached, or the memory or weight of a card is promised already",
 }
+_SETTING_REASONS = {
+    "overcommit_ratio": {
+        errno.EBUSY: "limits of containers on the card add up to more already: lower some"
+        " (`cgpu set --mem`), or wait until some have ended"
+    }
+}
 _DESTROY_REASONS = {
     errno.ENOENT: "no such container",
     errno.EBUSY: "processes of the container still hold the GPU",
@@ -290,14 +296,21 @@ def governs(root: str) -> bool:
 
 
 def read_setting(card: int, name: str, root: str) -> int:
-    """One of ``<gpu>/policy``, ``max_inst``, ``timeslice_us``."""
+    """One of ``<gpu>/policy``, ``max_inst``, ``timeslice_us``, ``overcommit_ratio``."""
     return _number(f"{card}/{name}", root)
 
 
 def write_setting(card: int, name: str, value: int, root: str) -> None:
     """What :func:`read_setting` reads."""
     reasons = {errno.EBUSY: "the containers on the card need more"}
+    reasons = _SETTING_REASONS.get(name, reasons)
     write(f"{card}/{name}", str(value), root, reasons)
+
+
+def read_overcommit_ratio(card: int, root: str) -> int:
+    """``<gpu>/overcommit_ratio`` in percent; of a core that has no such file it is 100."""
+    ratio = unless_gone(_number, f"{card}/overcommit_ratio", root)
+    return 100 if ratio is None else ratio
 
 
 def read_free_weight(card: int, root: str) -> int:
@@ -428,6 +441,7 @@ def read_card(card: int, root: str, *, tenants: bool = True) -> Card:
         tenants=read_tenants(card, root) if tenants else (),
         policy_by_hand=tenants and bool(read_card_stat(card, root).get("policy_by_hand")),
         mig=has_instances(card),
+        overcommit_ratio=read_overcommit_ratio(card, root),
     )
 
 

@@ -100,6 +100,53 @@ def test_a_refusal_says_why_in_numbers(card: Any, share: Any, reason: Any) -> No
     assert admit(request(share), [card]) == Refusal((reason,))
 
 
+def test_limits_add_up_to_what_the_ratio_lets_a_card_promise() -> None:
+    card = Card(0, "GPU-0", 16 * GIB, GIB, 12 * GIB, tenants=(Tenant("a"),), overcommit_ratio=150)
+    assert card.free_bytes == 11 * GIB
+    grant = granted(request(mib(11 * 1024)), [card])
+    assert (grant.cards[0].memory_bytes, grant.short) == (11 * GIB, ())
+    full = card._replace(allocated_bytes=22 * GIB)
+    assert refused(request(mib(4096)), [full]).reason == (
+        "card 0: 4096 MiB asked, 1024 MiB free of 16384 MiB at overcommit_ratio 150"
+        " (1 container holds 22528 MiB)"
+    )
+    (short,) = granted(request(mib(1536)), [full]).short
+    assert short == (
+        "card 0: 1536 MiB asked, the last 1024 MiB of the card granted: of its 23552 MiB"
+        " 1 container holds 22528 MiB"
+    )
+
+
+def test_no_container_has_more_than_the_card_whatever_it_promises() -> None:
+    card = Card(0, "GPU-0", 15800 * MIB, 300 * MIB, overcommit_ratio=1000)
+    grant = granted(request(mib(16384)), [card])
+    assert grant.cards[0].memory_bytes == 15500 * MIB
+    assert grant.short == (
+        "card 0: 16384 MiB asked, 15500 MiB granted, which is all that the card has",
+    )
+    assert refused(request(mib(16385)), [card]).reason == (
+        "card 0: 16385 MiB asked, 16384 MiB on the card"
+    )
+
+
+def test_a_percentage_is_one_of_the_card_itself() -> None:
+    share = CardShare(MemoryShare(5000, 10000, granule_bytes=MIB, usable=True))
+    one = Card(0, "GPU-0", 16 * GIB, GIB)
+    given_bytes = {
+        granted(request(share), [one._replace(overcommit_ratio=ratio)]).cards[0].memory_bytes
+        for ratio in (100, 300)
+    }
+    assert given_bytes == {15 * GIB // 2}
+
+
+def test_a_whole_card_is_not_given_of_one_that_promises_more() -> None:
+    share = CardShare(MemoryShare(1, 1), whole=True)
+    cards = [Card(0, "GPU-0", 16 * GIB, overcommit_ratio=200), Card(1, "GPU-1", 16 * GIB)]
+    said = refused(request(share, selectors=(0,)), cards).reason
+    assert said.startswith("card 0: the whole card asked, and its overcommit_ratio 200 lets others")
+    assert [card.index for card in granted(request(share, count=1), cards).cards] == [1]
+
+
 def test_all_cards_are_refused_with_the_one_that_does_not_fit() -> None:
     cards = [Card(0, "GPU-0", 16 * GIB), Card(1, "GPU-1", 8 * GIB)]
     refusal = refused(request(mib(12288)), cards)
@@ -179,12 +226,13 @@ SHARES = st.builds(
     total_bytes=st.integers(1 * GIB, 80 * GIB),
     reserved_bytes=st.integers(0, GIB),
     max_inst=st.integers(1, 25),
+    ratio=st.integers(100, 1000),
     shares=st.lists(SHARES, max_size=30),
 )
 def test_what_is_granted_never_exceeds_the_card(
-    total_bytes: Any, reserved_bytes: Any, max_inst: Any, shares: Any
+    total_bytes: Any, reserved_bytes: Any, max_inst: Any, ratio: Any, shares: Any
 ) -> None:
-    card = Card(0, "GPU-0", total_bytes, reserved_bytes, max_inst=max_inst)
+    card = Card(0, "GPU-0", total_bytes, reserved_bytes, max_inst=max_inst, overcommit_ratio=ratio)
     for number, share in enumerate(shares):
         result = admit(request(share), [card])
         if isinstance(result, Refusal):
@@ -202,7 +250,8 @@ def test_what_is_granted_never_exceeds_the_card(
         )
         if given_card.memory_bytes is not None:
             assert 2 * (given_card.memory_bytes or 0) >= (given_card.asked_bytes or 0)
-            assert card.allocated_bytes <= total_bytes - reserved_bytes
+            assert given_card.memory_bytes <= total_bytes - reserved_bytes
+            assert card.allocated_bytes <= total_bytes * ratio // 100 - reserved_bytes
         assert sum(tenant.quota or 0 for tenant in card.tenants) <= 100
         assert sum(tenant.quota_min or 0 for tenant in card.tenants) <= 100
         assert len(card.tenants) <= max_inst

@@ -35,6 +35,11 @@ def test_cards_say_what_is_promised_and_free(tree: CoreTree) -> None:
     assert first.free_bytes == first.memory_bytes - first.reserved_bytes - 12 * GIB
     assert (first.used_bytes, second.used_bytes) == (GIB, 0)
     assert first.policy == "weighted-conserving"
+    assert first.overcommit_ratio == 100
+    tree.host.card[0].overcommit_ratio = 150
+    tree.write()
+    first, _ = pycgpu.cards(str(tree.root))
+    assert (first.memory_bytes, first.free_bytes) == (16 * GIB, (24 - 12) * GIB)
 
 
 def test_a_container_has_a_part_of_each_of_its_cards(tree: CoreTree) -> None:

@@ -25,7 +25,16 @@ from pycgpu.dialects import cgpu
 from pycgpu.errors import CgpuError, RequestError
 from pycgpu.request import permit
 from pycgpu.request.admission import admit
-from pycgpu.request.model import MIB, MIXED, Card, Grant, MemoryBytes, Request, Tenant
+from pycgpu.request.model import (
+    MIB,
+    MIXED,
+    Card,
+    CardShare,
+    Grant,
+    MemoryBytes,
+    Request,
+    Tenant,
+)
 from pycgpu.request.permit import DEFAULT
 from pycgpu.tree import device_nodes, lock, procfs
 from tests.host import program
@@ -229,6 +238,21 @@ def test_workers_that_divide_a_card_all_fit(workers: int) -> None:
 def test_fractions_that_add_up_to_one_fit(parts: list[int], card: Card) -> None:
     shares = [part / sum(parts) for part in parts if part / sum(parts) >= 0.01]
     filled([ray_request(share) for share in shares], card)
+
+
+def test_engines_that_count_parts_of_a_card_count_those_of_the_real_one() -> None:
+    """What else a card promises is for others beside them; Slurm and Ray give a card once."""
+    overcommitted = T4[0]._replace(overcommit_ratio=300)
+    shards = slurm.request((slurm.Shards(0, 8, 16),), "quota")
+    for request in (shards, ray_request(0.5)):
+        given_bytes = T4[0].usable_bytes // 2 & -MIB
+        held = filled([request], overcommitted)
+        assert filled([request], T4[0]).allocated_bytes & -MIB == given_bytes
+        assert held.allocated_bytes & -MIB == given_bytes
+        # All that the card has is still there for somebody else.
+        whole = Request("test", (0,), (CardShare(MemoryBytes(T4[0].usable_bytes)),))
+        filled([whole], held)
+        assert not isinstance(admit(whole, (T4[0]._replace(allocated_bytes=given_bytes),)), Grant)
 
 
 def test_a_fraction_below_what_compute_is_counted_in_is_refused() -> None:

@@ -122,6 +122,15 @@ def test_set_says_in_one_line_what_is_wrong_and_changes_nothing(
     assert before == {path: path.read_bytes() for path in tree.root.rglob("*") if path.is_file()}
 
 
+def test_set_counts_what_the_card_may_promise_and_what_it_has(tree: CoreTree) -> None:
+    tree.host.card[0].overcommit_ratio = 200
+    tree.write()
+    told = cgpu("set", HEX, "--mem", "9GiB", "--gpu", 0, "--dry-run", "--root", tree.root)
+    assert told.stdout == "GPU 0, 0123456789ab: memory 4096 MiB → 9216 MiB\n"
+    told = cgpu("set", HEX, "--mem", "17GiB", "--gpu", 0, "--root", tree.root)
+    assert told.stderr.endswith("stays as it was: 17408 MiB asked, and card 0 has 16384 MiB\n")
+
+
 def test_set_without_anything_to_set_is_a_usage_error(tree: CoreTree) -> None:
     assert cgpu("set", HEX, "--root", tree.root).returncode == 2
 

@@ -30,6 +30,7 @@ def make_tree(root: Path, cards: int = 1, total_bytes: int = 15109 * MIB) -> Pat
             free_weight="20",
             uuid=f"GPU-{card}{card}{card}{card}0000-0000-0000-0000-000000000000",
             timeslice_us="5000",
+            overcommit_ratio="100",
             stat="switches 12\noverruns 0",
             memory=memory(total_bytes),
         )
