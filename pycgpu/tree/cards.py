@@ -8,6 +8,7 @@ A table is for the card of that UUID (or an unambiguous beginning of it), else f
     [default]
     policy = "weighted-conserving"  # or its number
     max_inst = 16
+    overcommit_ratio = 150  # limits may add up to so many percent of the card
 
     ["Tesla T4"]
     timeslice_us = 12000
@@ -34,7 +35,12 @@ DEFAULT = "default"
 #: What a GPU-hour of a card counts, see :mod:`pycgpu.tree.usage`; no file of the tree.
 UNITS = "units"
 #: The card's files, each with its least and its most.
-BOUNDS = {"policy": None, "max_inst": (1, 64), "timeslice_us": (1000, 1000000)}
+BOUNDS = {
+    "policy": None,
+    "max_inst": (1, 64),
+    "timeslice_us": (1000, 1000000),
+    "overcommit_ratio": (100, 1000),
+}
 _KNOWN = {**BOUNDS, UNITS: (1, 1000000)}
 
 Table = dict[str, int]

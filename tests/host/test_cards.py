@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import posix
 from pathlib import Path
 
 import pytest
@@ -46,11 +49,46 @@ def test_a_cards_uuid_goes_before_its_model_and_that_before_the_default(tree: Co
     have = [
         tuple(procfs.read_setting(card, key, root) for key in cards.BOUNDS) for card in range(3)
     ]
-    assert have == [(0, 8, 12000), (6, 8, 12000), (0, 16, 5000)]
+    assert have == [(0, 8, 12000, 100), (6, 8, 12000, 100), (0, 16, 5000, 100)]
     for node in ("0/policy", "1/policy", "0/timeslice_us"):
         assert tree.store(node) == 0
     file = tree.root.parent / "cards.toml"
     assert apply(tree, text).stdout == f"all cards have what {file} says\n"
+
+
+def test_a_card_promises_what_its_ratio_says_and_no_less_than_it_has(tree: CoreTree) -> None:
+    text = "[default]\novercommit_ratio = 200\n"
+    assert "GPU 0: overcommit_ratio 100 → 200\n" in apply(tree, text, "--apply").stdout
+    assert tree.store("0/overcommit_ratio") == 0
+    for name in ("a", "b"):
+        tree.create(name, f"gpu=0,mem={12 * GIB}")
+    card = procfs.read_card(0, str(tree.root))
+    assert (card.overcommit_ratio, card.promisable_bytes) == (200, 32 * GIB)
+    # What Python counts is what the core prints.
+    assert card.free_bytes == procfs.read_memory(0, str(tree.root))["free"] == 8 * GIB
+    (tree.root / "0/overcommit_ratio").write_text("140\n")
+    assert tree.store("0/overcommit_ratio") == errno.EBUSY
+
+
+def test_a_ratio_below_what_is_promised_is_refused_with_its_remedy(
+    tree: CoreTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree.root / "0/overcommit_ratio").write_text("200\n")
+    write = posix.write
+
+    def busy(file: int, data: bytes) -> int:
+        if os.readlink(f"/proc/self/fd/{file}").endswith("/0/overcommit_ratio"):
+            raise OSError(errno.EBUSY, "busy")
+        return write(file, data)
+
+    monkeypatch.setattr(posix, "write", busy)
+    with pytest.raises(CgpuError, match=r"add up to more already: lower some .*EBUSY"):
+        procfs.write_setting(0, "overcommit_ratio", 100, str(tree.root))
+
+
+def test_a_core_that_knows_no_overcommit_promises_what_it_has(tree: CoreTree) -> None:
+    (tree.root / "0/overcommit_ratio").unlink()
+    assert procfs.read_card(0, str(tree.root)).promisable_bytes == 16 * GIB
 
 
 @pytest.mark.parametrize(
@@ -60,6 +98,9 @@ def test_a_cards_uuid_goes_before_its_model_and_that_before_the_default(tree: Co
         ("[default]\nweight = 2", "'weight' is unknown; known are policy, max_inst, timeslice_us"),
         ("[default]\npolicy = 10", "no policy '10'"),
         ("[default]\nmax_inst = 0", "max_inst = 0: write 1 to 64"),
+        ("[default]\novercommit_ratio = 99", "overcommit_ratio = 99: write 100 to 1000"),
+        ("[default]\novercommit_ratio = 1001", "overcommit_ratio = 1001: write 100 to 1000"),
+        ("[default]\novercommit_ratio = 1.5", "overcommit_ratio = 1.5: write 100 to 1000"),
         ("[default]\nmax_inst = true", "max_inst = True: write 1 to 64"),
         ("[default", "cards.toml: "),
     ],
