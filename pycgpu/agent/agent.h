@@ -56,19 +56,6 @@ int cgpu_agent_containers(char *buf, int size);
 /* Index into the table of nodes: name, mode and place. Return: -ENOENT at its end. */
 int cgpu_agent_node(int node, char *name, int *mode, int *place);
 
-/*
- * A container moves to the host, see core/memory/parking.h. Return: -ENOENT: no such container,
- * else as the core's functions. `minor` and `short_bytes`: where how much is wanting, -1: others
- * wait that come first. `foreign`: by card, what is no container's.
- */
-int cgpu_agent_park_begin(const char *id, const unsigned int *pids, int count);
-int cgpu_agent_park_done(const char *id);
-int cgpu_agent_park_reserve(const char *id, const unsigned long long *foreign, int *minor,
-			    unsigned long long *short_bytes);
-int cgpu_agent_park_end(const char *id);
-/* Lines "id state since_ns asked_ns pid pid…" of those that are not running. */
-int cgpu_agent_parking(char *buf, int size);
-
 /* Whole lines after `*position`, which moves on; waits `timeout_ms` for one. */
 int cgpu_agent_events(unsigned long long *position, char *buf, int size, int timeout_ms);
 /* Number of containers alive; *ended_ns: when the last one ended, CLOCK_MONOTONIC. */

@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 _BUFFER = 1 << 18
 _OOM_SCORE = -900
-_CARDS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,60 +174,6 @@ def containers() -> list[Container]:
     for line in ffi.string(buf).decode().splitlines():
         words = line.split()
         found.append(Container(words[0], words[1], tuple(int(word) for word in words[2:])))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """A container that is not running. It waits for room since ``asked_ns``; 0: it does not."""
-
-    id: str
-    state: int
-    since_ns: int
-    asked_ns: int
-    pids: list[int]
-
-
-def park_begin(container_id: str, pids: list[int]) -> None:
-    """These processes are about to be parked. OSError: EBUSY, EXDEV: in a group, E2BIG, ENOENT."""
-    _check(lib.cgpu_agent_park_begin(container_id.encode(), pids, len(pids)), container_id)
-
-
-def park_done(container_id: str) -> None:
-    """Nothing of them is on a card any more."""
-    _check(lib.cgpu_agent_park_done(container_id.encode()), container_id)
-
-
-def park_reserve(container_id: str, foreign: dict[int, int]) -> tuple[int, int] | None:
-    """
-    Reserve room for a parked container. *foreign*: by card, the bytes that no container has.
-
-    Return None; or which card lacks how much, -1: others wait that come first. OSError EINVAL: it
-    is not parked.
-    """
-    minor, wanting = ffi.new("int *"), ffi.new("unsigned long long *")
-    sizes = [foreign.get(card, 0) for card in range(_CARDS_MAX)]
-    result = lib.cgpu_agent_park_reserve(container_id.encode(), sizes, minor, wanting)
-    if result == -errno.EAGAIN:
-        return minor[0], wanting[0]
-    _check(result, container_id)
-    return None
-
-
-def park_end(container_id: str) -> None:
-    """It runs, or its processes have ended: nothing is reserved any more."""
-    _check(lib.cgpu_agent_park_end(container_id.encode()), container_id)
-
-
-def parking() -> list[Parked]:
-    """Return the containers that are not running."""
-    buf = ffi.new("char[]", _BUFFER)
-    lib.cgpu_agent_parking(buf, _BUFFER)
-    found = []
-    for line in ffi.string(buf).decode().splitlines():
-        container_id, *words = line.split()
-        state, since_ns, asked_ns, *pids = map(int, words)
-        found.append(Parked(container_id, state, since_ns, asked_ns, pids))
     return found
 
 

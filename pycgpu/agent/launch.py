@@ -41,12 +41,12 @@ def ensure_agent(unknown_driver: str = "refused") -> None:
     """Start the agent if none runs, and no module. CgpuError: it does not start, and why."""
     if authority.is_modules() or _answers():
         return
-    # What an agent is made of takes longer to import than all the rest, and one runs, mostly.
+    # These take longer to import than all the rest, and an agent runs, mostly.
     import subprocess
 
-    from pycgpu.agent import server
+    from pycgpu.tree import socket_server
 
-    server.own_directory()
+    socket_server.own_directory(client.DIRECTORY)
     command = [sys.executable, "-m", "pycgpu.agent", "--idle", str(IDLE_S)]
     command += ["--unknown-driver", unknown_driver]
     with open(_LOG, "w", opener=_private) as log:
@@ -248,7 +248,7 @@ def _admitted(request: Request, allowed: permit.Permit, root: str) -> Grant:
         card._replace(tenants=tuple(one._replace(quota=None) for one in card.tenants))
         for card in mig.read_cards(root)
     ]
-    found = allowed.bounded(admission.admit(request, cards), lambda: procfs.parks(root))
+    found = allowed.bounded(admission.admit(request, cards))
     if isinstance(found, Refusal):
         raise LaunchError(found.reason)
     for note in (*found.short, *found.notes):

@@ -105,6 +105,7 @@ int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
 {
 	bool of_card = minor >= 0 && minor < CGPU_MAX_CARDS;
 	struct cgpu_holder *holders = NULL;
+	struct cgpu_away *away = NULL;
 	struct cgpu_view_copy copy;
 	struct cgpu_view view;
 	uint32_t count = 0;
@@ -117,8 +118,16 @@ int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
 		if (!holders)
 			return -ENOMEM;
 	}
+	if (node >= 0 && node < CGPU_NODE_COUNT && cgpu_node_table[node].wants_away) {
+		away = calloc(CONTAINERS_MAX, sizeof(*away));
+		if (!away)
+			return -ENOMEM;
+	}
 	used = lock_view(node, minor, id, &view);
 	if (!used) {
+		if (away)
+			view.away_count = containers_away(away);
+		view.away = away;
 		view.holders = holders;
 		view.holder_count = count;
 		view.id = id;
@@ -127,6 +136,7 @@ int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size)
 		used = cgpu_node_show(&view, (uint32_t)node, buf, (size_t)size);
 	}
 	free(holders);
+	free(away);
 	return used;
 }
 

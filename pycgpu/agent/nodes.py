@@ -154,6 +154,14 @@ class Nodes:
                     del self._texts[next(iter(self._texts))]
         return text[offset : offset + size]
 
+    def text(self, path: str) -> str:
+        """Return all that a file says now. OSError ENOENT: there is none."""
+        found = self.file(path)
+        if found is None:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        node, place = found
+        return door.show(node.number, place.minor, place.container).decode()
+
     def _events(self, size: int, handle: int) -> bytes:
         start = self._positions.get(handle, 0)
         waits = self._waiters.acquire(blocking=False)

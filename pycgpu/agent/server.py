@@ -16,27 +16,26 @@ runtime specification has it, and the listener among the descriptors passed.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import errno
 import json
 import logging
 import os
-import select
 import signal
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pycgpu.agent import client, door, filter, node_server, tree
-from pycgpu.agent.books import AgentBooks
-from pycgpu.agent.client import MESSAGE_MAX
+from pycgpu.agent.nodes import Nodes
 from pycgpu.errors import CgpuError
-from pycgpu.parking.moves import NoRoom, Parking
+from pycgpu.parking import asked
+from pycgpu.parking.books import Books
+from pycgpu.parking.moves import Parking
 from pycgpu.tree import authority, cards, device_nodes, lock, procfs
+from pycgpu.tree.socket_server import accept, listen, own_directory, receive
 
 log = logging.getLogger("cgpud")
 
@@ -59,39 +58,6 @@ _TURN_TIMEOUT_S = 120
 # A hook may register the container after its runtime passed the listener.
 _CONTAINER_WAIT_S = 10
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-def receive(
-    connection: socket.socket, fds: list[int], bytes_max: int = MESSAGE_MAX
-) -> dict[str, Any]:
-    """
-    Return the JSON object that came. Descriptors that came with it are in *fds*, the caller's to
-    dispose of, also when this raises. ValueError: something else came.
-    """
-    data = bytearray()
-    space = socket.CMSG_SPACE(8 * array.array("i").itemsize)
-    more, tried_bytes = select.poll(), 0
-    more.register(connection, select.POLLIN)
-    while True:
-        part, ancillary, _flags, _address = connection.recvmsg(
-            MESSAGE_MAX, space, socket.MSG_CMSG_CLOEXEC
-        )
-        for level, kind, payload in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                passed = array.array("i")
-                passed.frombytes(payload[: len(payload) - len(payload) % passed.itemsize])
-                fds += passed
-        data += part
-        # A long message is not read anew with each part that comes.
-        grown = len(data) >= 2 * tried_bytes or not part
-        if grown or not more.poll(_PAUSE_S * 1000):
-            tried_bytes = len(data)
-            with contextlib.suppress(ValueError):
-                message = json.loads(data)
-                if isinstance(message, dict):
-                    return message
-        if not part or len(data) > bytes_max:
-            raise ValueError("not a JSON object")
 
 
 def _holders(minor: int) -> str:
@@ -161,19 +127,6 @@ def _devices(container_id: str) -> list[str]:
     return uuids if all(uuids) else []
 
 
-def _move(message: dict[str, Any], parking: Parking) -> dict[str, Any]:
-    container_id = str(message.get("id", ""))
-    try:
-        if message["op"] == "park":
-            return {"ok": True, "bytes": parking.park(container_id, bool(message.get("hold")))}
-        parking.resume(container_id)
-    except NoRoom as error:
-        return {"ok": False, "errno": errno.EAGAIN, "message": str(error)}
-    except CgpuError as error:
-        return {"ok": False, "errno": errno.EBUSY, "message": str(error)}
-    return {"ok": True}
-
-
 def _handle(message: dict[str, Any], fds: list[int], parking: Parking) -> dict[str, Any]:
     op = message.get("op")
     try:
@@ -182,7 +135,7 @@ def _handle(message: dict[str, Any], fds: list[int], parking: Parking) -> dict[s
         if op == "join":
             return _join(message, fds)
         if op in ("park", "resume"):
-            return _move(message, parking)
+            return asked.answer(message, parking)
         if op == "command":
             door.command(str(message.get("command", "")).encode())
             return {"ok": True}
@@ -294,56 +247,11 @@ def _await(container_id: str, listener: int) -> None:
         time.sleep(0.02)
 
 
-def _listen(path: str, mode: int = 0o600) -> socket.socket:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o777 & ~mode)
-    try:
-        listening.bind(path)
-    finally:
-        os.umask(mask)
-    listening.listen(64)
-    return listening
-
-
-def _accept(listening: socket.socket, serve: Callable[[socket.socket], None]) -> None:
-    while listening.fileno() >= 0:
-        try:
-            connection, _ = listening.accept()
-        except OSError as error:
-            if error.errno in (errno.EBADF, errno.EINVAL):
-                return
-            # No descriptor is left, for a moment: who waits to be answered stays in the queue.
-            time.sleep(_PAUSE_S)
-            continue
-        while not _begin(serve, connection):
-            time.sleep(_PAUSE_S)
-
-
-def _begin(serve: Callable[[socket.socket], None], connection: socket.socket) -> bool:
-    """Serve a client by a thread; False: there is none for now. Unheard it may have a listener."""
-    try:
-        threading.Thread(target=serve, args=(connection,), daemon=True).start()
-    except RuntimeError as error:
-        log.warning("no thread for a client: %s", error)
-        return False
-    return True
-
-
 def _retire(idle_s: float, attendance: Attendance) -> None:
     """End the program once nobody has needed it for *idle_s*."""
     while not attendance.end(idle_s, door.count):
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def own_directory() -> None:
-    """Make DIRECTORY. CgpuError: whose sockets and files were in it would be obeyed and read."""
-    os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
-    found = os.lstat(DIRECTORY)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
-        raise CgpuError(f"{DIRECTORY} is not root's alone: remove it, then start again")
 
 
 @contextlib.contextmanager
@@ -398,7 +306,7 @@ def main(
     if os.geteuid() != 0:
         raise CgpuError("the agent needs root: run it by sudo")
     authority.refuse_beside_module()
-    own_directory()
+    own_directory(DIRECTORY)
     with only_one():
         _be_the_agent(unknown_driver, idle_s, keeping, ready)
 
@@ -435,21 +343,21 @@ def _set_cards() -> None:
 
 def _serve(idle_s: float | None, ready: Callable[[], None], adopted: int) -> None:
     """Answer until a signal comes."""
-    runtime, client = _listen(LISTENER_SOCKET), _listen(SOCKET)
-    nodes = _listen(TREE_SOCKET, 0o666)
+    runtime, client = listen(LISTENER_SOCKET), listen(SOCKET)
+    nodes = listen(TREE_SOCKET, 0o666)
     # Again, for a module that is loaded now looks for who listens.
     authority.refuse_beside_module()
     mount = tree.Mount()
     if not mount.start():
         log.warning("cgpu-smi and the other tools use %s instead", TREE_SOCKET)
-    attendance, parking = Attendance(), Parking(AgentBooks())
+    attendance, parking = Attendance(), Parking(Books(Nodes()))
     served = (
         (runtime, _serve_runtime),
         (client, lambda connection: _serve_client(connection, attendance, parking)),
         (nodes, node_server.NodeServer().serve),
     )
     for listening, serve in served:
-        threading.Thread(target=_accept, args=(listening, serve), daemon=True).start()
+        threading.Thread(target=accept, args=(listening, serve), daemon=True).start()
     threading.Thread(target=parking.watch, daemon=True).start()
     if idle_s is not None:
         threading.Thread(target=_retire, args=(idle_s, attendance), daemon=True).start()

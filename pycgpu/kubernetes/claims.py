@@ -30,10 +30,9 @@ PARAMETERS = {
     "priority": "CGPU_PRIORITY",
     "policy": "CGPU_POLICY",
     "group": dialects.GROUP,
-    "idlePark": dialects.IDLE_PARK,
 }
 #: What a claim may say, too: it takes nothing from others.
-_USERS = ("group", "idlePark")
+_USERS = ("group",)
 
 
 class ClaimError(CgpuError):
@@ -204,11 +203,10 @@ def parts(claim: Mapping[str, Any]) -> list[Part]:
 
 def parameters(claim: Mapping[str, Any]) -> dict[str, str]:
     """
-    Return what a DeviceClass says of the tenants of its devices, by :data:`PARAMETERS`.
+    Return what a DeviceClass says of the tenants of its devices: weight, priority, policy, group.
 
-    Weight, priority and policy take from others, so they are an administrator's: classes are the
-    cluster's, claims a user's. A group is the claim's to name, because it is the namespace's, and
-    how long it may be idle before it is parked.
+    The first three take from others, so they are an administrator's: classes are the cluster's,
+    claims a user's. A group is the claim's to name, because it is the namespace's.
 
     Raises:
         ClaimError: the claim says it itself, one is unknown or malformed, or requests have

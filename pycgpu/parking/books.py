@@ -1,11 +1,52 @@
 # SPDX-License-Identifier: MIT
-"""What a door keeps of containers that move; ``kmod/core/memory/parking.h`` decides it."""
+"""
+What a door keeps of containers that move, read from its tree and changed by its commands.
+
+``kmod/core/tree/move.c`` decides each step. Pids are the host's numbers, sizes are bytes, times are
+of the monotonic clock. What a door refuses is an OSError, with the errno of ``docs/tree.md``.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+
+class Tree(Protocol):
+    """The files of a door by their paths, which begin at its root."""
+
+    def names(self, path: str) -> list[str]:
+        """Return what is in a directory."""
+
+    def text(self, path: str) -> str:
+        """Return what a file says."""
+
+    def write(self, path: str, data: bytes) -> int:
+        """Write a value, or a command."""
+
+
+class Files:
+    """The tree of the module, below a directory."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def names(self, path: str) -> list[str]:
+        return os.listdir(f"{self._root}/{path}")
+
+    def text(self, path: str) -> str:
+        with open(f"{self._root}/{path}") as file:
+            return file.read()
+
+    def write(self, path: str, data: bytes) -> int:
+        fd = os.open(f"{self._root}/{path}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            return os.write(fd, data)
+        finally:
+            os.close(fd)
 
 
 class State(Enum):
@@ -19,51 +60,110 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A container that is not running. It waits for room since ``asked_ns``; 0: it does not."""
+    """
+    A container that is not running.
+
+    Attributes:
+        parked_bytes: what it has on the host, of all cards.
+        asked_ns: since when it waits for room; 0: it does not.
+        short_card, short_bytes: where and how much room was wanting when it asked last; None: it
+            was not, or others were first.
+    """
 
     id: str
     state: State
     since_ns: int
-    asked_ns: int
-    pids: list[int]
+    parked_bytes: int
+    pids: tuple[int, ...]
+    asked_ns: int = 0
+    short_card: int | None = None
+    short_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Wanting:
-    """Why a container cannot come back: ``minor`` lacks bytes; None: others are first."""
+    """Why a container cannot come back: ``card`` lacks bytes; None: others are first."""
 
-    minor: int | None
+    card: int | None
     short_bytes: int
 
 
-class Books(Protocol):
-    """One door's. Pids are the host's numbers. What a door refuses is an OSError."""
+def parse(line: str) -> Moving:
+    """Return what a line of the file ``parking`` says. ValueError, KeyError: it is none."""
+    container_id, *words = line.split(" ")
+    told = dict(word.split("=", 1) for word in words)
+    return Moving(
+        container_id,
+        State(told["state"]),
+        since_ns=int(told["since_ns"]),
+        parked_bytes=int(told["bytes"]),
+        pids=tuple(map(int, told["pid"].split(","))),
+        asked_ns=int(told.get("asked_ns", 0)),
+        short_card=int(told["short_gpu"]) if "short_gpu" in told else None,
+        short_bytes=int(told.get("short_bytes", 0)),
+    )
+
+
+class Books:
+    """One door's."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
 
     def moving(self) -> list[Moving]:
         """Return the containers that are not running."""
+        return [parse(line) for line in self._tree.text("parking").splitlines()]
 
     def park(self, container_id: str, pids: list[int]) -> None:
         """Begin to park these processes. EBUSY, EXDEV: it is in a group, E2BIG, ENOENT."""
+        self._command(f"park {container_id} pid={','.join(map(str, pids))}")
 
     def parked(self, container_id: str) -> None:
-        """Nothing of them is on a card any more."""
+        """Nothing of them is on a card any more. EBUSY: it was not parking."""
+        self._command(f"parked {container_id}")
 
     def come_back(self, container_id: str, foreign: dict[int, int]) -> Wanting | None:
         """
-        Reserve room for a parked container. EINVAL: it is not parked.
+        Reserve room for a parked container; None: it has all. EBUSY: it is not parked.
 
         Args:
             foreign: by card, the bytes that no container has.
         """
+        words = [f"foreign={card}:{size}" for card, size in sorted(foreign.items())]
+        try:
+            self._command(" ".join(["return", container_id, *words]))
+        except OSError as error:
+            if error.errno != errno.EAGAIN:
+                raise
+            found = [one for one in self.moving() if one.id == container_id]
+            return Wanting(found[0].short_card, found[0].short_bytes) if found else Wanting(None, 0)
+        return None
 
     def running(self, container_id: str) -> None:
         """It is back, or its processes have ended: nothing is reserved any more."""
+        self._command(f"running {container_id}")
 
     def holders(self, container_id: str) -> dict[int, int]:
         """Return the processes that have a card of it open, and their bytes of all cards."""
+        found: dict[int, int] = {}
+        for card in self._cards(f"container/{container_id}"):
+            for line in self._tree.text(f"container/{container_id}/{card}/procs").splitlines():
+                pid, inside, size = (int(word) for word in line.split(" ", 3)[:3])
+                if inside:
+                    found[pid] = found.get(pid, 0) + size
+        return found
 
     def known(self) -> dict[int, int]:
         """Return by card the bytes that the driver keeps for itself and containers have."""
+        found = {}
+        for card in self._cards(""):
+            words = self._tree.text(f"{card}/memory").split()
+            told = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+            found[card] = told["reserved"] + told["used"]
+        return found
 
-    def parked_bytes(self, container_id: str) -> int:
-        """Return what it has on the host, of all cards."""
+    def _cards(self, path: str) -> list[int]:
+        return sorted(int(name) for name in self._tree.names(path) if name.isdecimal())
+
+    def _command(self, text: str) -> None:
+        self._tree.write("inst_ctl", text.encode())

@@ -16,7 +16,7 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pycgpu.errors import CgpuError
 from pycgpu.parking import host_memory
@@ -33,6 +33,8 @@ LOOK_S = 0.1
 #: What the card has of others is asked so often, so that a call that ends meanwhile is not missed.
 _SAMPLES, _SAMPLE_PAUSE_S = 3, 0.01
 _RETRY_S = 1.0
+_BUSY = "is parked already, or moves at the moment"
+_NOT_PARKED = "is not parked"
 #: A process that is between two states settles by itself.
 _SETTLE_S, _SETTLE_PAUSE_S = 30.0, 0.05
 
@@ -85,7 +87,7 @@ class Parking:
                 raise ParkError(f"{container_id} was not parked, and goes on: {error}") from error
             # What its threads do from here on is looked at anew.
             self._forget(container_id)
-            return self._books.parked_bytes(container_id)
+            return sum(o.parked_bytes for o in self._books.moving() if o.id == container_id)
 
     def resume(self, container_id: str) -> None:
         """
@@ -99,7 +101,7 @@ class Parking:
             moved = {one.id: one for one in self._books.moving()}
             found = moved.get(container_id)
             if found is None:
-                raise ParkError(f"{container_id} is not parked")
+                raise ParkError(f"{container_id} {_NOT_PARKED}")
             self._held.discard(container_id)
             self._reserve(container_id)
             self._settle(container_id, found.pids)
@@ -170,7 +172,7 @@ class Parking:
         """Return the processes to park. ParkError: there is something that cannot be parked."""
         held = self._holders(container_id)
         if any(one.id == container_id for one in self._books.moving()):
-            raise ParkError(f"{container_id} is parked already, or moves at the moment")
+            raise ParkError(f"{container_id} {_BUSY}")
         self._checkpoint.start()
         pids = []
         for pid, size in held.items():
@@ -215,7 +217,7 @@ class Parking:
         except OSError as error:
             raise ParkError(_reason(container_id, error)) from error
 
-    def _leave(self, pids: list[int]) -> None:
+    def _leave(self, pids: Sequence[int]) -> None:
         for pid in pids:
             if _is_stopped(pid):
                 raise CheckpointError(f"process {pid} is stopped")
@@ -228,11 +230,11 @@ class Parking:
         try:
             wanting = self._books.come_back(container_id, foreign)
         except OSError as error:
-            raise ParkError(_reason(container_id, error)) from error
+            raise ParkError(_reason(container_id, error, _NOT_PARKED)) from error
         if wanting is not None:
             where = "others are first"
-            if wanting.minor is not None:
-                where = f"card {wanting.minor} lacks {-(-wanting.short_bytes // MIB)} MiB"
+            if wanting.card is not None:
+                where = f"card {wanting.card} lacks {-(-wanting.short_bytes // MIB)} MiB"
             raise NoRoom(f"{container_id} waits for room, and comes back by itself: {where}")
 
     def _foreign(self) -> dict[int, int]:
@@ -247,7 +249,7 @@ class Parking:
                 most[minor] = max(most.get(minor, 0), foreign)
         return most
 
-    def _settle(self, container_id: str, pids: list[int], parked: bool = False) -> None:
+    def _settle(self, container_id: str, pids: Sequence[int], parked: bool = False) -> None:
         """
         Bring all processes to where they run, and close the books.
 
@@ -321,12 +323,11 @@ def _used() -> dict[int, int]:
         nvml_library.end()
 
 
-def _reason(container_id: str, error: OSError) -> str:
+def _reason(container_id: str, error: OSError, busy: str = _BUSY) -> str:
     told: dict[int, str] = {
         errno.ENOENT: f"no container {container_id}",
-        errno.EBUSY: f"{container_id} is parked already, or moves at the moment",
+        errno.EBUSY: f"{container_id} {busy}",
         errno.EXDEV: f"{container_id} is in a group, and what MPS serves cannot be parked",
         errno.E2BIG: f"{container_id} has more processes on a card than can be parked (64)",
-        errno.EINVAL: f"{container_id} is not parked",
     }
     return told.get(error.errno or 0, f"{container_id}: {error}")

@@ -118,6 +118,18 @@ class Host:
         self.view.stats, self.view.stat_count = array, len(stats)
         self._keep += [*keys, array]
 
+    def away(self, id: bytes, state: str, parked_bytes: int, pid: list[int], **rest: int) -> None:
+        """Add a container that is not running."""
+        array = ffi.new("struct cgpu_away[]", self.view.away_count + 1)
+        if self.view.away_count:
+            ffi.memmove(array, self.view.away, self.view.away_count * ffi.sizeof(array[0]))
+        one = array[self.view.away_count]
+        one.id, one.parked_bytes = id, parked_bytes
+        one.state = ["running", "parking", "parked", "resuming"].index(state)
+        one.parking = {"pid": pid, "count": len(pid), **rest}
+        self.view.away, self.view.away_count = array, self.view.away_count + 1
+        self._keep.append(array)
+
     def show(self, name: str, size: int = 65536) -> str:
         buffer = ffi.new("char[]", size)
         used = lib.cgpu_node_show(self.view, NODES[name], buffer, size)
@@ -161,7 +173,7 @@ def test_the_tree_has_exactly_the_documented_files_and_modes() -> None:
         "<gpu>/<id>/idle_park_s",
     }
     assert set(NODES) - writable == {
-        *("version", "api_version", "features", "events"),
+        *("version", "api_version", "features", "events", "parking"),
         *(f"<gpu>/{name}" for name in ("free_weight", "uuid", "stat")),
         *(f"<gpu>/<id>/{name}" for name in ("id", "meminfo", "procs", "stat", "events", "cid")),
         "<gpu>/<id>/group",
@@ -180,7 +192,11 @@ SHOWN = {
     "inst_ctl": "create <id> pid=<pid>|cgroup=<path> gpu=<n>,mem=<bytes>|max[,weight=<w>]"
     "[,quota=<percent>][,quota_min=<percent>][,priority=<p>][,policy=<policy>]"
     "[,uvm_disable=0|1][,oom_action=fail|kill][,idle_park_s=<s>] [gpu=...] [group=<id>]\n"
-    "destroy <id>\n",
+    "destroy <id>\n"
+    "park <id> pid=<pid>[,<pid>...]\nparked <id>\n"
+    "return <id> [foreign=<gpu>:<bytes>] [foreign=...]\nrunning <id>\n",
+    "parking": "one state=parked since_ns=5 bytes=6 asked_ns=7 short_gpu=0 short_bytes=8 pid=9,10\n"
+    f"{LONG_ID} state=resuming since_ns=1 bytes=0 pid=2\n",
     "<gpu>/policy": "7\n",
     "<gpu>/max_inst": "20\n",
     "<gpu>/free_weight": "17\n",
@@ -229,6 +245,8 @@ def shown_host() -> Host:
     one = Host()
     one.hold((100, 1, GIB, b"python3 -m x"), (4194304, 0, 0, b""))
     one.count(windows=12, busy_ns=2**64 - 1)
+    one.away(b"one", "parked", 6, since_ns=5, asked_ns=7, short_card=0, short_bytes=8, pid=[9, 10])
+    one.away(LONG_ID.encode(), "resuming", 0, since_ns=1, short_card=lib.CGPU_NO_CARD, pid=[2])
     for feature in (lib.CGPU_FEATURE_PID, lib.CGPU_FEATURE_MEMORY, lib.CGPU_FEATURE_UPGRADE):
         one.view.features |= 1 << feature
     return one
@@ -537,10 +555,8 @@ def test_a_cards_size_can_be_told_once_when_the_driver_did_not() -> None:
 
 # ---- inst_ctl
 
-RESERVED = (
-    *("policy", "max_inst", "free_weight", "uuid", "memory", "timeslice_us", "stat"),
-    "overcommit_ratio",
-)
+RESERVED = ("policy", "max_inst", "free_weight", "uuid", "memory", "timeslice_us", "stat")
+RESERVED += ("overcommit_ratio",)
 BOUNDS = {
     "weight": (0, 64),
     "quota": (0, 100),
@@ -607,19 +623,60 @@ def reference_grant(text: str, grants: dict[int, Any]) -> None:
         raise Refused("ERANGE")
 
 
+def reference_processes(text: str) -> list[int]:
+    found: list[int] = []
+    if text.endswith(","):
+        raise Refused("EINVAL")
+    for word in text.split(","):
+        pid = reference_number(word, 1, 2**31 - 1)
+        if pid in found:
+            raise Refused("EINVAL")
+        if len(found) == 64:
+            raise Refused("E2BIG")
+        found.append(pid)
+    return found
+
+
+def reference_move(step: str, words: list[str]) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    foreign: dict[int, int] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if step == "park" and key == "pid" and "pids" not in said:
+            said["pids"] = reference_processes(value)
+        elif step == "return" and key == "foreign":
+            card, _, size = value.partition(":")
+            minor = reference_number(card)
+            if minor >= 32:
+                raise Refused("ENODEV")
+            if minor in foreign:
+                raise Refused("EINVAL")
+            foreign[minor] = reference_number(size)
+        else:
+            raise Refused("EINVAL")
+    if step == "park" and not said:
+        raise Refused("EINVAL")
+    return said | ({"foreign": foreign} if foreign else {})
+
+
+STEPS = ("park", "parked", "return", "running")
+
+
 def reference(text: str) -> dict[str, Any]:
     """Return what a line says; raises `Refused` at its first fault from the left."""
     if len(text) > 4096:
         raise Refused("EINVAL")
     line = text.removesuffix("\n")
     verb, *words = line.split(" ")
-    if line.endswith(" ") or verb not in ("create", "destroy") or not words:
+    if line.endswith(" ") or verb not in ("create", "destroy", *STEPS) or not words:
         raise Refused("EINVAL")
     said: dict[str, Any] = {"verb": verb, "id": reference_id(words[0])}
     if verb == "destroy":
         if words[1:]:
             raise Refused("EINVAL")
         return said
+    if verb in STEPS:
+        return said | reference_move(verb, words[1:])
     grants: dict[int, dict[str, int]] = {}
     for word in words[1:]:
         key, _, value = word.partition("=")
@@ -650,6 +707,12 @@ def said(command: Any) -> dict[str, Any]:
     id = ffi.string(create.id).decode()
     if command.verb == lib.CGPU_VERB_DESTROY:
         return {"verb": "destroy", "id": id}
+    if command.verb == lib.CGPU_VERB_MOVE:
+        move = command.move
+        foreign = {n: size for n, size in enumerate(move.foreign_bytes) if move.told >> n & 1}
+        moved: dict[str, Any] = {"verb": STEPS[move.step], "id": id}
+        moved |= {"pids": list(move.pid[0 : move.count])} if move.count else {}
+        return moved | ({"foreign": foreign} if foreign else {})
     out: dict[str, Any] = {"verb": "create", "id": id}
     if create.pid:
         out["pid"] = create.pid
@@ -759,6 +822,39 @@ lines = st.tuples(
     .map(lambda words: "".join(f" {word}" for word in words)),
     mostly(st.sampled_from(["", "\n"]), " ", "\n\n", "  pid=1", " pid=1", "\r\n", "\0"),
 ).map("".join)
+
+
+pid_lists = st.lists(st.integers(0, 2**31).map(str), max_size=70).map(",".join)
+steps = st.tuples(
+    st.sampled_from([*STEPS, "parks"]),
+    mostly(st.just(" "), "", "  "),
+    ids,
+    st.lists(
+        pid_lists.map(" pid={}".format)
+        | st.builds(" foreign={}:{}".format, st.integers(0, 33), st.integers(0, 2**64))
+        | st.sampled_from([" pid", " pid=", " pid=1,", " pid=7,7", " foreign=0", " gpu=0:1", " "]),
+        max_size=3,
+    ).map("".join),
+    mostly(st.sampled_from(["", "\n"]), " ", ",", "\0"),
+).map("".join)
+
+
+@many
+@given(steps)
+@example("park a pid=1,2")
+@example("park a pid=" + ",".join(map(str, range(1, 65))))
+@example("park a pid=" + ",".join(map(str, range(1, 66))))
+@example("park a")
+@example("park a pid=1 pid=2")
+@example("parked a\n")
+@example("parked a pid=1")
+@example("return a")
+@example("return a foreign=0:0 foreign=31:18446744073709551615\n")
+@example("return a foreign=0:1 foreign=0:2")
+@example("return a foreign=32:1")
+@example("running a")
+def test_a_step_of_a_move_is_read_as_the_grammar_says(line: Any) -> None:
+    check(line)
 
 
 @many

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycgpu.core import MAX_CARDS, Tenant, Topology, ffi, lib
+from pycgpu.parking.books import Moving, State, parse
 
 MIB = 1 << 20
 #: Slack is 32 MiB and 1/256: a card is large beside it.
@@ -37,6 +38,8 @@ class One:
     pieces: list[int] = field(default_factory=list)  # on the host
     priority: int = 0
     asked: int = 0
+    id: str = "one"
+    grants: Any = None
 
     @property
     def ledger(self) -> Any:
@@ -85,14 +88,50 @@ class Card:
         self.ones: list[One] = []
         self.foreign = 0
         self.clock = 0
+        self.made = 0
+        self.host = ffi.new("struct cgpu_host *")
+        self.host.topology.gpu[0].total_bytes = CARD
+        self.lines: list[str] = []
+
+    def command(self, text: str) -> int:
+        """Have a step decided, as a door does it; return its errno."""
+        command = ffi.new("struct cgpu_command *")
+        assert lib.cgpu_parse_inst_ctl(text.encode(), len(text), command) == 0, text
+        assert command.verb == lib.CGPU_VERB_MOVE
+        name = ffi.string(command.create.id).decode()
+        one = next(one for one in self.ones if one.id == name)
+        moving = ffi.new("struct cgpu_moving *")
+        ffi.memmove(moving, b"\xa5" * ffi.sizeof(moving[0]), ffi.sizeof(moving[0]))
+        move = ffi.addressof(command, "move")
+        raw = one.tenant.raw
+        lib.cgpu_moving_begin(moving, move, self.host, raw, one.grants, self.now())
+        for other in self.ones:
+            lib.cgpu_moving_beside(moving, other.tenant.raw, other.grants, False)
+        line = ffi.new("char[]", b"\xa5" * lib.CGPU_MOVE_LINE)
+        result = lib.cgpu_moving_end(moving, raw, name.encode(), self.now(), line)
+        self.lines.append(ffi.string(line).decode())
+        return int(-result)
+
+    def shown(self, one: One) -> Moving | None:
+        """What the file `parking` says of a container."""
+        view = ffi.new("struct cgpu_view *")
+        away = ffi.new("struct cgpu_away *")
+        if not lib.cgpu_away_note(away, one.id.encode(), one.tenant.raw):
+            return None
+        view.away, view.away_count = away, 1
+        text = ffi.new("char[4096]")
+        used = lib.cgpu_node_show(view, lib.CGPU_NODE_PARKING, text, 4096)
+        assert used > 0
+        return parse(bytes(ffi.buffer(text, used)).decode().removesuffix("\n"))
 
     def now(self) -> int:
         self.clock += 1
         return self.clock
 
     def rooms(self) -> Any:
+        self.host.card[0].foreign_bytes = self.foreign
         rooms = ffi.new("struct cgpu_room[]", MAX_CARDS)
-        rooms[0].card_bytes, rooms[0].foreign_bytes = CARD, self.foreign
+        lib.cgpu_rooms_begin(rooms, self.host)
         for one in self.ones:
             lib.cgpu_room_add(rooms, one.tenant.raw)
         return rooms
@@ -102,8 +141,7 @@ class Card:
 
     def allocate(self, one: One, size: int, pid: int) -> int | None:
         """Take memory as a door lets a process do it: the ledger first, and then the driver."""
-        room = lib.cgpu_room_left(ffi.addressof(self.rooms(), 0))
-        lib.cgpu_ledger_limit_room(ffi.addressof(one.ledger), 0, room)
+        lib.cgpu_rooms_limit(self.rooms(), ffi.addressof(one.ledger))
         if size > self.really_free() and pid != OWN:
             return None
         return one.charge(size, pid)
@@ -113,7 +151,11 @@ class Card:
         if len(self.ones) < 3:
             tenant = Tenant(Topology(), capacity_max=1024)
             tenant.give(0, None if limit is None else limit * MIB)
-            self.ones.append(One(tenant, limit and limit * MIB, priority=priority))
+            self.made += 1
+            one = One(tenant, limit and limit * MIB, priority=priority, id=f"c{self.made}")
+            one.grants = ffi.new("struct cgpu_grant[]", MAX_CARDS)
+            one.grants[0] = {"present": True, "priority": priority}
+            self.ones.append(one)
 
     def grow(self) -> None:
         size = self.random.choice([1, 300, 1000, 2000, 3000])
@@ -139,18 +181,16 @@ class Card:
 
     def park(self) -> None:
         one = self.random.choice(self.ones)
-        pids = ffi.new("uint32_t[]", [OWN])
         was = one.state
-        err = lib.cgpu_parking_begin(one.tenant.raw, pids, 1, self.now())
-        assert err == (0 if was == RUNNING else -errno.EBUSY)
+        err = self.command(f"park {one.id} pid={OWN}")
+        assert err == (0 if was == RUNNING else errno.EBUSY)
 
     def park_at_once(self) -> None:
         one = self.random.choice([o for o in self.ones if o.state == RUNNING and o.own])
-        pids = ffi.new("uint32_t[]", [OWN])
-        assert lib.cgpu_parking_begin(one.tenant.raw, pids, 1, self.now()) == 0
+        assert self.command(f"park {one.id} pid={OWN}") == 0
         while one.own:
             one.pieces.append(one.free(one.own.pop()))
-        assert lib.cgpu_parking_parked(one.tenant.raw, self.now()) == 0
+        assert self.command(f"parked {one.id}") == 0
 
     def leave_the_card(self) -> None:
         """The driver frees one piece after another; what has failed goes back to its place."""
@@ -160,22 +200,29 @@ class Card:
         elif self.random.random() < 0.3:
             self.come_back(one)
         else:
-            assert lib.cgpu_parking_parked(one.tenant.raw, self.now()) == 0
+            assert self.command(f"parked {one.id}") == 0
 
     def resume(self) -> None:
         one = self.random.choice([o for o in self.ones if o.state == PARKED])
-        lib.cgpu_parking_ask(one.tenant.raw, one.priority, self.now())
-        card, short = ffi.new("uint32_t *"), ffi.new("uint64_t *")
-        rooms = self.rooms()
-        left = lib.cgpu_room_left(ffi.addressof(rooms, 0))
-        err = lib.cgpu_parking_reserve(one.tenant.raw, rooms, self.now(), card, short)
-        if err:
-            assert err == -errno.EAGAIN
-            assert card[0] == 0
-            assert one.state == PARKED
-            assert short[0] > 0 and left + short[0] >= sum(one.pieces)
-        else:
+        one.asked = one.asked or self.clock + 1
+        queue = [o for o in self.ones if o.state == PARKED and o.asked]
+        first = min(queue, key=lambda o: (-o.priority, o.asked))
+        left = lib.cgpu_room_left(ffi.addressof(self.rooms(), 0))
+        err = self.command(f"return {one.id} foreign=0:{self.foreign}")
+        if not err:
             assert one.state == RESUMING
+            assert one is first
+            return
+        assert err == errno.EAGAIN
+        found = self.shown(one)
+        assert found is not None
+        assert (found.state, found.asked_ns) == (State.PARKED, one.asked)
+        if found.short_card is None:
+            assert one is not first
+        else:
+            assert one is first
+            assert found.short_bytes > 0
+            assert left + found.short_bytes >= sum(one.pieces)
 
     def return_to_the_card(self) -> None:
         """In another order, and charged first for more than it takes."""
@@ -184,7 +231,11 @@ class Card:
             self.random.shuffle(one.pieces)
             self.bring(one, one.pieces.pop(), self.random.randint(0, 8) * MIB)
         else:
-            lib.cgpu_parking_end(one.tenant.raw, self.now())
+            self.end(one)
+
+    def end(self, one: One) -> None:
+        one.asked = 0
+        assert self.command(f"running {one.id}") == 0
 
     def bring(self, one: One, size: int, over: int) -> None:
         assert size <= self.really_free(), "the driver found no room"
@@ -196,12 +247,12 @@ class Card:
     def come_back(self, one: One) -> None:
         while one.pieces:
             self.bring(one, one.pieces.pop(), 0)
-        lib.cgpu_parking_end(one.tenant.raw, self.now())
+        self.end(one)
 
     def the_parked_process_dies(self) -> None:
         one = self.random.choice([o for o in self.ones if o.state == PARKED])
         one.pieces.clear()
-        lib.cgpu_parking_end(one.tenant.raw, self.now())
+        self.end(one)
 
     def kill(self) -> None:
         self.ones.remove(self.random.choice(self.ones))
@@ -238,6 +289,7 @@ class Card:
                 assert account.current_bytes + account.parked_bytes <= one.limit
             if one.state == RUNNING:
                 assert account.parked_bytes == account.slack_bytes == 0
+                assert self.shown(one) is None
 
     def step(self) -> None:
         """Do one thing that can be done now; each kind as often as the others."""
@@ -298,11 +350,12 @@ def test_a_second_move_waits_for_the_end_of_the_first() -> None:
     one = tenant()
     assert begin(one) == 0
     assert begin(one) == -errno.EBUSY
-    card, short = ffi.new("uint32_t *"), ffi.new("uint64_t *")
     rooms = ffi.new("struct cgpu_room[]", MAX_CARDS)
-    assert lib.cgpu_parking_reserve(one.raw, rooms, 2, card, short) == -errno.EINVAL
+    assert lib.cgpu_parking_reserve(one.raw, rooms, 2) == -errno.EBUSY
     assert lib.cgpu_parking_parked(one.raw, 2) == 0
-    assert lib.cgpu_parking_parked(one.raw, 2) == -errno.EINVAL
+    assert lib.cgpu_parking_parked(one.raw, 2) == -errno.EBUSY
+    assert lib.cgpu_parking_end(one.raw, 2) == 0
+    assert lib.cgpu_parking_end(one.raw, 2) == -errno.EBUSY
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 3)), min_size=2, max_size=8))
@@ -315,7 +368,9 @@ def test_the_queue_is_by_priority_and_then_by_time(wishes: list[tuple[int, int]]
         made.append((one, priority, asked))
     for one, priority, asked in made:
         for other, others, since in made:
-            before = lib.cgpu_parking_precedes(one.raw, other.raw)
+            before = lib.cgpu_parking_precedes(
+                ffi.addressof(one.raw, "parking"), ffi.addressof(other.raw, "parking")
+            )
             if not asked:
                 assert not before
             elif not since:
@@ -339,13 +394,12 @@ def test_slack_does_not_add_up_over_many_returns(limit: int | None) -> None:
     assert index is not None
     one.own.append(index)
     rooms = ffi.new("struct cgpu_room[]", MAX_CARDS)
-    card, short = ffi.new("uint32_t *"), ffi.new("uint64_t *")
     for _ in range(20):
         assert begin(one.tenant) == 0
         while one.own:
             one.free(one.own.pop())
         assert lib.cgpu_parking_parked(one.tenant.raw, 2) == 0
-        assert lib.cgpu_parking_reserve(one.tenant.raw, rooms, 3, card, short) == 0
+        assert lib.cgpu_parking_reserve(one.tenant.raw, rooms, 3) == 0
         for size in (100 * MIB, *[MIB] * 400):
             index = one.charge(size, OWN)
             if index is not None:
@@ -356,3 +410,52 @@ def test_slack_does_not_add_up_over_many_returns(limit: int | None) -> None:
         if limit is None:
             return
     assert one.used <= 100 * MIB + lib.CGPU_RETURN_SLACK_BYTES + (140 * MIB >> 8)
+
+
+def test_events_tell_what_a_step_has_changed() -> None:
+    card = Card(0)
+    while not card.ones:
+        card.create()
+    (one,) = card.ones
+    index = one.charge(5 * MIB, OWN)
+    assert index is not None
+    assert card.command(f"park {one.id} pid={OWN}") == 0
+    one.free(index)
+    assert card.command(f"parked {one.id}") == 0
+    for _ in range(2):
+        assert card.command(f"return {one.id} foreign=0:{CARD}") == errno.EAGAIN
+    card.clock += 3_000_000
+    assert card.command(f"return {one.id} foreign=0:0") == 0
+    assert card.command(f"running {one.id}") == 0
+    assert card.command(f"park {one.id} pid={OWN}") == 0
+    assert card.command(f"running {one.id}") == 0
+    assert card.command(f"running {one.id}") == errno.EBUSY
+    size = 5 * MIB
+    told = [line for line in card.lines if line]
+    assert told == [
+        f"parked id={one.id} bytes={size}",
+        f"waits id={one.id} bytes={size}",
+        f"resumed id={one.id} waited_ms=3",
+        f"not_parked id={one.id}",
+    ]
+
+
+def test_a_step_that_is_refused_changes_nothing() -> None:
+    card = Card(0)
+    while not card.ones:
+        card.create()
+    (one,) = card.ones
+    states = {
+        RUNNING: ("parked", f"return foreign=0:{MIB}", "running"),
+        PARKING: (f"park pid={OTHER}", f"return foreign=0:{MIB}"),
+        PARKED: (f"park pid={OTHER}", "parked"),
+        RESUMING: (f"park pid={OTHER}", f"return foreign=0:{MIB}", "parked"),
+    }
+    for step in ("", f"park {one.id} pid={OWN}", f"parked {one.id}", f"return {one.id}"):
+        assert not step or card.command(step) == 0
+        before = bytes(ffi.buffer(one.tenant.raw)), bytes(ffi.buffer(card.host))
+        for refused in states[one.state]:
+            verb, *words = refused.split(" ")
+            assert card.command(" ".join([verb, one.id, *words])) == errno.EBUSY
+        assert (bytes(ffi.buffer(one.tenant.raw)), bytes(ffi.buffer(card.host))) == before
+        assert not any(card.lines[-len(states[one.state]) :])

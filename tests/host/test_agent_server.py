@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 
 from pycgpu.agent import door, server
-from pycgpu.agent.books import AgentBooks
+from pycgpu.agent.nodes import Nodes
 from pycgpu.errors import CgpuError
+from pycgpu.parking.books import Books
 from pycgpu.parking.moves import Parking
+from pycgpu.tree.socket_server import accept, listen, own_directory, receive
 from tests.vm.loaded import until
 
 from .filtered import STATE_FD_FIRST, Filtered, filtered
@@ -35,7 +37,7 @@ def test_a_message_in_pieces_arrives_with_its_descriptor() -> None:
     with ours, theirs:
         socket.send_fds(ours, [text[:9]], [write])
         ours.sendall(text[9:])
-        message = server.receive(theirs, fds)
+        message = receive(theirs, fds)
     os.close(write)
     assert message["op"] == "run"
     os.write(fds[0], b"x")
@@ -54,7 +56,7 @@ def test_what_is_no_object_is_refused_and_its_descriptors_are_the_callers(text: 
         os.close(write)
         ours.close()
         with pytest.raises(ValueError):
-            server.receive(theirs, fds)
+            receive(theirs, fds)
     os.write(fds[0], b"x")
     assert os.read(read, 1) == b"x"
     os.close(fds[0])
@@ -70,7 +72,7 @@ def test_descriptors_of_a_message_that_stays_away_are_the_callers() -> None:
         socket.send_fds(ours, [b"{"], [write])
         os.close(write)
         with pytest.raises(TimeoutError):
-            server.receive(theirs, fds)
+            receive(theirs, fds)
     os.close(fds[0])
     assert os.read(read, 1) == b""
     os.close(read)
@@ -98,7 +100,7 @@ def test_a_moment_without_descriptors_ends_no_socket() -> None:
         answered.append(connection)
         served.set()
 
-    server._accept(Listening(), serve)  # type: ignore[arg-type]
+    accept(Listening(), serve)  # type: ignore[arg-type]
     assert served.wait(20)
     assert answered[0] is ours
     theirs.close()
@@ -144,8 +146,8 @@ def _ask(request: dict[str, object], process: Filtered) -> dict[str, Any]:
     with ours:
         socket.send_fds(ours, [json.dumps(request).encode()], [process.listener])
         os.close(process.listener)
-        server._serve_client(its, server.Attendance(), Parking(AgentBooks()))
-        return server.receive(ours, [])
+        server._serve_client(its, server.Attendance(), Parking(Books(Nodes())))
+        return receive(ours, [])
 
 
 def _tell(text: bytes, process: Filtered) -> None:
@@ -271,9 +273,9 @@ def test_a_moment_without_threads_closes_no_connection(monkeypatch: pytest.Monke
 
     served = threading.Event()
     with tempfile.TemporaryDirectory() as name:
-        listening = server._listen(f"{name}/socket")
+        listening = listen(f"{name}/socket")
         accepting = threading.Thread(
-            target=server._accept, args=(listening, lambda connection: served.set()), daemon=True
+            target=accept, args=(listening, lambda connection: served.set()), daemon=True
         )
         accepting.start()
         monkeypatch.setattr(threading.Thread, "start", start)
@@ -286,13 +288,10 @@ def test_a_moment_without_threads_closes_no_connection(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775])
-def test_a_directory_that_others_may_write_to_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
-) -> None:
-    monkeypatch.setattr(server, "DIRECTORY", str(tmp_path))
+def test_a_directory_that_others_may_write_to_is_not_used(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
     with pytest.raises(CgpuError, match="not root's alone"):
-        server.own_directory()
+        own_directory(str(tmp_path))
 
 
 @pytest.fixture
@@ -305,7 +304,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _answer(listening: socket.socket) -> None:
     with listening.accept()[0] as connection:
-        server.receive(connection, [])
+        receive(connection, [])
         connection.sendall(b'{"ok": true, "pid": 7}')
 
 
@@ -365,9 +364,9 @@ def test_an_agent_that_has_decided_to_go_answers_nobody() -> None:
     ours, its = socket.socketpair()
     with ours:
         ours.sendall(b'{"op": "ping"}')
-        server._serve_client(its, attendance, Parking(AgentBooks()))
+        server._serve_client(its, attendance, Parking(Books(Nodes())))
         with pytest.raises((ValueError, ConnectionError)):
-            server.receive(ours, [])
+            receive(ours, [])
 
 
 def test_an_agent_that_does_not_answer_is_named_before_the_driver_is_touched(

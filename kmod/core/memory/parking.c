@@ -30,13 +30,17 @@ uint64_t cgpu_room_left(const struct cgpu_room *room)
 		     room->reserved_bytes);
 }
 
+bool cgpu_parking_moves(const struct cgpu_ledger *ledger)
+{
+	return ledger->park_state == CGPU_PARK_PARKING ||
+	       ledger->park_state == CGPU_PARK_RESUMING;
+}
+
 uint64_t cgpu_parking_reserved(const struct cgpu_ledger *ledger, uint32_t card)
 {
 	const struct cgpu_account *account = &ledger->account[card];
 
-	return ledger->park_state == CGPU_PARK_PARKING ||
-		       ledger->park_state == CGPU_PARK_RESUMING ?
-		       account->parked_bytes + account->slack_bytes : 0;
+	return cgpu_parking_moves(ledger) ? account->parked_bytes + account->slack_bytes : 0;
 }
 
 static void change_state(struct cgpu_tenant *tenant, uint32_t state, uint64_t now_ns)
@@ -57,6 +61,7 @@ int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_
 	memcpy(tenant->parking.pid, pids, count * sizeof(*pids));
 	tenant->parking.count = count;
 	tenant->parking.asked_ns = 0;
+	tenant->parking.short_card = CGPU_NO_CARD;
 	change_state(tenant, CGPU_PARK_PARKING, now_ns);
 	return 0;
 }
@@ -64,7 +69,7 @@ int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_
 int cgpu_parking_parked(struct cgpu_tenant *tenant, uint64_t now_ns)
 {
 	if (tenant->ledger.park_state != CGPU_PARK_PARKING)
-		return -EINVAL;
+		return -EBUSY;
 	change_state(tenant, CGPU_PARK_PARKED, now_ns);
 	return 0;
 }
@@ -76,14 +81,12 @@ void cgpu_parking_ask(struct cgpu_tenant *tenant, uint32_t priority, uint64_t no
 		tenant->parking.asked_ns = now_ns;
 }
 
-bool cgpu_parking_precedes(const struct cgpu_tenant *one, const struct cgpu_tenant *other)
+bool cgpu_parking_precedes(const struct cgpu_parking *one, const struct cgpu_parking *other)
 {
-	const struct cgpu_parking *a = &one->parking, *b = &other->parking;
-
-	if (!a->asked_ns || !b->asked_ns)
-		return a->asked_ns;
-	return a->priority != b->priority ? a->priority > b->priority :
-					    a->asked_ns < b->asked_ns;
+	if (!one->asked_ns || !other->asked_ns)
+		return one->asked_ns;
+	return one->priority != other->priority ? one->priority > other->priority :
+						  one->asked_ns < other->asked_ns;
 }
 
 /*
@@ -102,37 +105,44 @@ static uint64_t slack_bytes(const struct cgpu_account *account)
 }
 
 int cgpu_parking_reserve(struct cgpu_tenant *tenant, const struct cgpu_room *rooms,
-			 uint64_t now_ns, uint32_t *card, uint64_t *short_bytes)
+			 uint64_t now_ns)
 {
 	struct cgpu_account *accounts = tenant->ledger.account;
+	uint32_t card;
 
 	if (tenant->ledger.park_state != CGPU_PARK_PARKED)
-		return -EINVAL;
-	for (*card = 0; *card < CGPU_MAX_CARDS; (*card)++) {
-		const struct cgpu_account *account = &accounts[*card];
-		uint64_t left = cgpu_room_left(&rooms[*card]);
+		return -EBUSY;
+	for (card = 0; card < CGPU_MAX_CARDS; card++) {
+		const struct cgpu_account *account = &accounts[card];
+		uint64_t left = cgpu_room_left(&rooms[card]);
 		uint64_t slack = slack_bytes(account);
 
 		if (account->parked_bytes > left || slack > left - account->parked_bytes) {
-			*short_bytes = account->parked_bytes + slack - left;
+			tenant->parking.short_card = card;
+			tenant->parking.short_bytes = account->parked_bytes + slack - left;
 			return -EAGAIN;
 		}
 	}
-	for (*card = 0; *card < CGPU_MAX_CARDS; (*card)++)
-		accounts[*card].slack_bytes = slack_bytes(&accounts[*card]);
+	for (card = 0; card < CGPU_MAX_CARDS; card++)
+		accounts[card].slack_bytes = slack_bytes(&accounts[card]);
+	tenant->parking.short_card = CGPU_NO_CARD;
 	change_state(tenant, CGPU_PARK_RESUMING, now_ns);
 	return 0;
 }
 
-void cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns)
+int cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns)
 {
 	uint32_t card;
 
+	if (tenant->ledger.park_state == CGPU_PARK_RUNNING)
+		return -EBUSY;
 	for (card = 0; card < CGPU_MAX_CARDS; card++) {
 		tenant->ledger.account[card].parked_bytes = 0;
 		tenant->ledger.account[card].slack_bytes = 0;
 	}
 	tenant->parking.count = 0;
 	tenant->parking.asked_ns = 0;
+	tenant->parking.short_card = CGPU_NO_CARD;
 	change_state(tenant, CGPU_PARK_RUNNING, now_ns);
+	return 0;
 }

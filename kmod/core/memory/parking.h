@@ -41,27 +41,30 @@ uint64_t cgpu_room_left(const struct cgpu_room *room);
 /* Reserved for the container on a card, and not taken yet. */
 uint64_t cgpu_parking_reserved(const struct cgpu_ledger *ledger, uint32_t card);
 
+/* Is it on its way, and is its room reserved? */
+bool cgpu_parking_moves(const struct cgpu_ledger *ledger);
+
 /*
  * These processes are about to be parked, all that have memory on a card. Return: 0, -EBUSY: it
  * is not running, -EXDEV: it is in a group, -E2BIG: too many.
  */
 int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_t count,
 		       uint64_t now_ns);
-/* Nothing of them is on a card any more. Return: 0, -EINVAL: it was not parking. */
+/* Nothing of them is on a card any more. Return: 0, -EBUSY: it was not parking. */
 int cgpu_parking_parked(struct cgpu_tenant *tenant, uint64_t now_ns);
 
 /* It wants to come back, with this priority; of one that wants already nothing changes. */
 void cgpu_parking_ask(struct cgpu_tenant *tenant, uint32_t priority, uint64_t now_ns);
 /* Does `one` come back before `other`: by priority, then by time? */
-bool cgpu_parking_precedes(const struct cgpu_tenant *one, const struct cgpu_tenant *other);
+bool cgpu_parking_precedes(const struct cgpu_parking *one, const struct cgpu_parking *other);
 /*
  * Reserves what it had on each card, or nothing. `rooms`: by card, of all containers. Return: 0,
- * -EAGAIN: there is no room, and `card` and `short_bytes` say where and how much is wanting;
- * -EINVAL: it is not parked.
+ * -EAGAIN: there is no room, and `short_card` and `short_bytes` say where and how much is
+ * wanting; -EBUSY: it is not parked.
  */
 int cgpu_parking_reserve(struct cgpu_tenant *tenant, const struct cgpu_room *rooms,
-			 uint64_t now_ns, uint32_t *card, uint64_t *short_bytes);
-/* Its processes are back, or have ended, or did not leave. */
-void cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns);
+			 uint64_t now_ns);
+/* Its processes are back, or have ended, or did not leave. Return: 0, -EBUSY: it is running. */
+int cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns);
 
 #endif

@@ -79,6 +79,8 @@ struct cgpu_parking {
 	uint32_t pid[CGPU_PARKED_PROCESSES]; /* host's numbers */
 	uint32_t count;
 	uint32_t priority;  /* of the return that it wants */
+	uint32_t short_card; /* where room was wanting last; CGPU_NO_CARD: nowhere */
+	uint64_t short_bytes;
 	uint64_t asked_ns;  /* since when it wants that, 0: it does not */
 	uint64_t since_ns;  /* it is in its state; 0: since it began */
 };

@@ -70,6 +70,7 @@ struct cgpu_card {
 	uint32_t weight_sum;
 	uint64_t instances;     /* bit n: instance number n is taken */
 	uint64_t allocated_bytes; /* sum of the limited containers' mem_bytes */
+	uint64_t foreign_bytes; /* of processes in no container, as a return was last told */
 };
 
 /* What a card has that nobody has set. */

@@ -213,12 +213,78 @@ static int parse_create(struct cgpu_word text, struct cgpu_create *create)
 	return -EINVAL;
 }
 
+/* `<n>[,<n>]…`, what follows `pid=`. */
+static int parse_processes(struct cgpu_word text, struct cgpu_move *move)
+{
+	uint64_t pid;
+	uint32_t index;
+	int err;
+
+	if (move->count || !text.length || cgpu_word_ends_with(text, ','))
+		return -EINVAL;
+	while (text.length) {
+		err = cgpu_parse_between(cgpu_word_cut(&text, ','), 1, CGPU_PID_MAX, &pid);
+		if (err)
+			return err;
+		for (index = 0; index < move->count; index++)
+			if (move->pid[index] == pid)
+				return -EINVAL;
+		if (move->count == CGPU_PARKED_PROCESSES)
+			return -E2BIG;
+		move->pid[move->count++] = (uint32_t)pid;
+	}
+	return 0;
+}
+
+/* `<gpu>:<bytes>`, what follows `foreign=`. */
+static int parse_foreign(struct cgpu_word text, struct cgpu_move *move)
+{
+	uint64_t minor;
+	int err = cgpu_parse_number(cgpu_word_cut(&text, ':'), &minor);
+
+	if (err)
+		return err;
+	if (minor >= CGPU_MAX_CARDS)
+		return -ENODEV;
+	if (move->told & 1u << minor)
+		return -EINVAL;
+	move->told |= 1u << minor;
+	return cgpu_parse_number(text, &move->foreign_bytes[minor]);
+}
+
+static int parse_move(struct cgpu_word text, struct cgpu_move *move)
+{
+	static const struct cgpu_word pid = CGPU_WORD("pid"), foreign = CGPU_WORD("foreign");
+	int err;
+
+	while (text.length) {
+		struct cgpu_word value = cgpu_word_cut(&text, ' ');
+		struct cgpu_word key = cgpu_word_cut(&value, '=');
+
+		if (move->step == CGPU_STEP_PARK && cgpu_word_is(key, pid))
+			err = parse_processes(value, move);
+		else if (move->step == CGPU_STEP_RETURN && cgpu_word_is(key, foreign))
+			err = parse_foreign(value, move);
+		else
+			err = -EINVAL;
+		if (err)
+			return err;
+	}
+	return move->step == CGPU_STEP_PARK && !move->count ? -EINVAL : 0;
+}
+
+/* Behind `create` and `destroy` stand the steps of a move, in their order. */
+static const struct cgpu_word verbs[CGPU_VERB_MOVE + CGPU_STEP_COUNT] = {
+	[CGPU_VERB_CREATE] = CGPU_WORD("create"),
+	[CGPU_VERB_DESTROY] = CGPU_WORD("destroy"),
+	[CGPU_VERB_MOVE + CGPU_STEP_PARK] = CGPU_WORD("park"),
+	[CGPU_VERB_MOVE + CGPU_STEP_PARKED] = CGPU_WORD("parked"),
+	[CGPU_VERB_MOVE + CGPU_STEP_RETURN] = CGPU_WORD("return"),
+	[CGPU_VERB_MOVE + CGPU_STEP_RUNNING] = CGPU_WORD("running"),
+};
+
 int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *out)
 {
-	static const struct cgpu_word verbs[] = {
-		[CGPU_VERB_CREATE] = CGPU_WORD("create"),
-		[CGPU_VERB_DESTROY] = CGPU_WORD("destroy"),
-	};
 	struct cgpu_word rest = cgpu_word_line(text, length);
 	int verb, err;
 
@@ -226,14 +292,20 @@ int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *ou
 	/* a cut does not tell `a ` from `a`; everything else it leaves an empty word of */
 	if (length > CGPU_COMMAND_MAX || cgpu_word_ends_with(rest, ' '))
 		return -EINVAL;
-	verb = cgpu_word_index(cgpu_word_cut(&rest, ' '), verbs, 2);
+	verb = cgpu_word_index(cgpu_word_cut(&rest, ' '), verbs,
+			       CGPU_VERB_MOVE + CGPU_STEP_COUNT);
 	if (verb < 0)
 		return verb;
-	out->verb = (uint32_t)verb;
 	err = parse_id(cgpu_word_cut(&rest, ' '), out->create.id);
 	if (err)
 		return err;
 	if (verb == CGPU_VERB_CREATE)
 		return parse_create(rest, &out->create);
-	return rest.length ? -EINVAL : 0;
+	if (verb == CGPU_VERB_DESTROY) {
+		out->verb = CGPU_VERB_DESTROY;
+		return rest.length ? -EINVAL : 0;
+	}
+	out->verb = CGPU_VERB_MOVE;
+	out->move.step = (uint32_t)verb - CGPU_VERB_MOVE;
+	return parse_move(rest, &out->move);
 }

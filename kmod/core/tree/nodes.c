@@ -5,6 +5,7 @@
  * is not exactly the documented form is refused before anything is written.
  */
 #include "core/tree/nodes.h"
+#include "core/tree/text.h"
 #include "core/tree/words.h"
 
 #define ENTRY(node, file, where, bits, ...) \
@@ -47,6 +48,7 @@ const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT] = {
 	ENTRY(STATE, "state", GRANT, 0444),
 	ENTRY(IDLE_PARK_S, "idle_park_s", GRANT, 0644),
 	ENTRY(OVERCOMMIT_RATIO, "overcommit_ratio", CARD, 0644),
+	ENTRY(PARKING, "parking", ROOT, 0444, .wants_away = true),
 };
 
 static const char *const features[CGPU_FEATURE_COUNT] = {
@@ -88,87 +90,55 @@ int cgpu_node_open(uint32_t node, enum cgpu_asker asker, bool write, bool admin)
 
 /* ---- printing ---- */
 
-struct text {
-	char *buf;
-	size_t size;
-	size_t used; /* also counts what did not fit */
-};
-
-static void put_char(struct text *text, char c)
+static void put_line(struct cgpu_text *text, uint64_t value)
 {
-	if (text->used < text->size)
-		text->buf[text->used] = c;
-	text->used++;
+	cgpu_put_number(text, value);
+	cgpu_put_char(text, '\n');
 }
 
-static void put_string(struct text *text, const char *string)
+static void put_pair(struct cgpu_text *text, const char *key, uint64_t value)
 {
-	while (*string)
-		put_char(text, *string++);
-}
-
-static void put_number(struct text *text, uint64_t value)
-{
-	char digits[20]; /* of 2^64 - 1 */
-	size_t count = 0;
-
-	do {
-		digits[count++] = (char)('0' + value % 10);
-		value /= 10;
-	} while (value);
-	while (count)
-		put_char(text, digits[--count]);
-}
-
-static void put_line(struct text *text, uint64_t value)
-{
-	put_number(text, value);
-	put_char(text, '\n');
-}
-
-static void put_pair(struct text *text, const char *key, uint64_t value)
-{
-	put_string(text, key);
-	put_char(text, ' ');
+	cgpu_put_string(text, key);
+	cgpu_put_char(text, ' ');
 	put_line(text, value);
 }
 
 /* A process chooses its own name: nothing in it may look like another line. */
-static void put_comm(struct text *text, const char *comm)
+static void put_comm(struct cgpu_text *text, const char *comm)
 {
 	size_t index;
 
 	if (!comm[0])
-		put_char(text, '-');
+		cgpu_put_char(text, '-');
 	for (index = 0; index < CGPU_COMM_MAX && comm[index]; index++) {
 		unsigned char c = (unsigned char)comm[index];
 
-		put_char(text, c < 0x20 || c == 0x7f ? '?' : (char)c);
+		cgpu_put_char(text, c < 0x20 || c == 0x7f ? '?' : (char)c);
 	}
 }
 
 /* As nvidia-smi prints it; an empty line if the driver did not tell it. */
-static void put_uuid(struct text *text, const uint8_t *uuid)
+static void put_uuid(struct cgpu_text *text, const uint8_t *uuid)
 {
 	static const uint8_t nobody[16];
 	static const char hex[] = "0123456789abcdef";
 	size_t index;
 
 	if (!memcmp(uuid, nobody, sizeof(nobody))) {
-		put_char(text, '\n');
+		cgpu_put_char(text, '\n');
 		return;
 	}
-	put_string(text, "GPU");
+	cgpu_put_string(text, "GPU");
 	for (index = 0; index < sizeof(nobody); index++) {
 		if (index == 0 || index == 4 || index == 6 || index == 8 || index == 10)
-			put_char(text, '-');
-		put_char(text, hex[uuid[index] >> 4]);
-		put_char(text, hex[uuid[index] & 15]);
+			cgpu_put_char(text, '-');
+		cgpu_put_char(text, hex[uuid[index] >> 4]);
+		cgpu_put_char(text, hex[uuid[index] & 15]);
 	}
-	put_char(text, '\n');
+	cgpu_put_char(text, '\n');
 }
 
-static void put_stats(struct text *text, const struct cgpu_view *view)
+static void put_stats(struct cgpu_text *text, const struct cgpu_view *view)
 {
 	uint32_t index;
 
@@ -176,20 +146,46 @@ static void put_stats(struct text *text, const struct cgpu_view *view)
 		put_pair(text, view->stats[index].key, view->stats[index].value);
 }
 
-static void show_root(const struct cgpu_view *view, uint32_t node, struct text *text)
+/* Of those that are not running: what moves them needs no more. */
+static void show_away(struct cgpu_text *text, const struct cgpu_away *away)
 {
-	uint32_t bit;
+	const struct cgpu_parking *parking = &away->parking;
+	uint32_t index;
+
+	cgpu_put_string(text, away->id);
+	cgpu_put_string(text, " state=");
+	cgpu_put_string(text, park_states[away->state]);
+	cgpu_put_value(text, " since_ns=", parking->since_ns);
+	cgpu_put_value(text, " bytes=", away->parked_bytes);
+	if (parking->asked_ns)
+		cgpu_put_value(text, " asked_ns=", parking->asked_ns);
+	if (parking->short_card < CGPU_MAX_CARDS) {
+		cgpu_put_value(text, " short_gpu=", parking->short_card);
+		cgpu_put_value(text, " short_bytes=", parking->short_bytes);
+	}
+	for (index = 0; index < parking->count; index++)
+		cgpu_put_value(text, index ? "," : " pid=", parking->pid[index]);
+	cgpu_put_char(text, '\n');
+}
+
+static void show_root(const struct cgpu_view *view, uint32_t node, struct cgpu_text *text)
+{
+	uint32_t bit, index;
 
 	switch (node) {
 	case CGPU_NODE_VERSION:
-		put_string(text, view->version);
-		put_char(text, '\n');
+		cgpu_put_string(text, view->version);
+		cgpu_put_char(text, '\n');
 		return;
 	case CGPU_NODE_API_VERSION:
 		put_line(text, CGPU_API_VERSION);
 		return;
 	case CGPU_NODE_INST_CTL:
-		put_string(text, cgpu_inst_ctl_usage);
+		cgpu_put_string(text, cgpu_inst_ctl_usage);
+		return;
+	case CGPU_NODE_PARKING:
+		for (index = 0; index < view->away_count; index++)
+			show_away(text, &view->away[index]);
 		return;
 	default:
 		break;
@@ -197,12 +193,12 @@ static void show_root(const struct cgpu_view *view, uint32_t node, struct text *
 	for (bit = 0; bit < CGPU_FEATURE_COUNT; bit++) {
 		if (!(view->features & 1u << bit))
 			continue;
-		put_string(text, features[bit]);
-		put_char(text, '\n');
+		cgpu_put_string(text, features[bit]);
+		cgpu_put_char(text, '\n');
 	}
 }
 
-static void show_card(const struct cgpu_view *view, uint32_t node, struct text *text)
+static void show_card(const struct cgpu_view *view, uint32_t node, struct cgpu_text *text)
 {
 	const struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
 	const struct cgpu_card *card = &view->host->card[view->minor];
@@ -270,50 +266,50 @@ static uint64_t free_bytes(const struct cgpu_view *view)
 	return cgpu_account_free(view->account, on_card);
 }
 
-static void show_meminfo(const struct cgpu_view *view, struct text *text)
+static void show_meminfo(const struct cgpu_view *view, struct cgpu_text *text)
 {
 	uint32_t index;
 
-	put_string(text, "Free: ");
+	cgpu_put_string(text, "Free: ");
 	put_line(text, free_bytes(view));
 	for (index = 0; index < view->holder_count; index++) {
-		put_string(text, "PID: ");
-		put_number(text, view->holders[index].pid);
-		put_string(text, " Mem: ");
+		cgpu_put_string(text, "PID: ");
+		cgpu_put_number(text, view->holders[index].pid);
+		cgpu_put_string(text, " Mem: ");
 		put_line(text, view->holders[index].bytes);
 	}
 }
 
-static void show_procs(const struct cgpu_view *view, struct text *text)
+static void show_procs(const struct cgpu_view *view, struct cgpu_text *text)
 {
 	uint32_t index;
 
 	for (index = 0; index < view->holder_count; index++) {
 		const struct cgpu_holder *holder = &view->holders[index];
 
-		put_number(text, holder->pid);
-		put_char(text, ' ');
-		put_number(text, holder->container_pid);
-		put_char(text, ' ');
-		put_number(text, holder->bytes);
-		put_char(text, ' ');
+		cgpu_put_number(text, holder->pid);
+		cgpu_put_char(text, ' ');
+		cgpu_put_number(text, holder->container_pid);
+		cgpu_put_char(text, ' ');
+		cgpu_put_number(text, holder->bytes);
+		cgpu_put_char(text, ' ');
 		put_comm(text, holder->comm);
-		put_char(text, '\n');
+		cgpu_put_char(text, '\n');
 	}
 }
 
-static void show_memsize(const struct cgpu_view *view, struct text *text)
+static void show_memsize(const struct cgpu_view *view, struct cgpu_text *text)
 {
 	if (!view->grant->unlimited) {
 		put_line(text, view->grant->mem_bytes);
 		return;
 	}
-	put_string(text, cgpu_no_limit.text);
-	put_char(text, '\n');
+	cgpu_put_string(text, cgpu_no_limit.text);
+	cgpu_put_char(text, '\n');
 }
 
 /* Of a container that never moved there is nothing to tell. */
-static void show_parking(const struct cgpu_view *view, struct text *text)
+static void show_parking(const struct cgpu_view *view, struct cgpu_text *text)
 {
 	if (!view->parking || !view->parking->since_ns)
 		return;
@@ -325,7 +321,7 @@ static void show_parking(const struct cgpu_view *view, struct text *text)
 	put_pair(text, "waits_for_room", view->parking->asked_ns != 0);
 }
 
-static void show_stat(const struct cgpu_view *view, struct text *text)
+static void show_stat(const struct cgpu_view *view, struct cgpu_text *text)
 {
 	const struct cgpu_account *account = view->account;
 
@@ -347,7 +343,7 @@ static void show_stat(const struct cgpu_view *view, struct text *text)
 	put_stats(text, view);
 }
 
-static void show_grant(const struct cgpu_view *view, uint32_t node, struct text *text)
+static void show_grant(const struct cgpu_view *view, uint32_t node, struct cgpu_text *text)
 {
 	const struct cgpu_grant *grant = view->grant;
 
@@ -384,8 +380,8 @@ static void show_grant(const struct cgpu_view *view, uint32_t node, struct text 
 		put_pair(text, "refused", view->account->refused);
 		break;
 	case CGPU_NODE_OOM_ACTION:
-		put_string(text, cgpu_oom_actions[grant->oom_action].text);
-		put_char(text, '\n');
+		cgpu_put_string(text, cgpu_oom_actions[grant->oom_action].text);
+		cgpu_put_char(text, '\n');
 		break;
 	case CGPU_NODE_UVM_DISABLE:
 		put_line(text, grant->uvm_disable);
@@ -394,20 +390,20 @@ static void show_grant(const struct cgpu_view *view, uint32_t node, struct text 
 		put_line(text, grant->idle_park_s);
 		break;
 	case CGPU_NODE_GROUP:
-		put_string(text, view->group && view->group[0] ? view->group : "-");
-		put_char(text, '\n');
+		cgpu_put_string(text, view->group && view->group[0] ? view->group : "-");
+		cgpu_put_char(text, '\n');
 		break;
 	case CGPU_NODE_STATE:
-		put_string(text, park_states[view->park_state]);
-		put_char(text, '\n');
+		cgpu_put_string(text, park_states[view->park_state]);
+		cgpu_put_char(text, '\n');
 		break;
 	case CGPU_NODE_UNKNOWN:
-		put_string(text, cgpu_unknown_actions[view->account->admit_unknown].text);
-		put_char(text, '\n');
+		cgpu_put_string(text, cgpu_unknown_actions[view->account->admit_unknown].text);
+		cgpu_put_char(text, '\n');
 		break;
 	default:
-		put_string(text, view->id);
-		put_char(text, '\n');
+		cgpu_put_string(text, view->id);
+		cgpu_put_char(text, '\n');
 		break;
 	}
 }
@@ -432,7 +428,7 @@ void cgpu_view_detach(struct cgpu_view *view, struct cgpu_view_copy *copy)
 
 int cgpu_node_show(const struct cgpu_view *view, uint32_t node, char *buf, size_t size)
 {
-	struct text text = { .buf = buf, .size = size };
+	struct cgpu_text text = { .buf = buf, .size = size };
 
 	if (node >= CGPU_NODE_COUNT || node == CGPU_NODE_EVENTS)
 		return -EINVAL;
@@ -447,8 +443,8 @@ int cgpu_node_show(const struct cgpu_view *view, uint32_t node, char *buf, size_
 		show_grant(view, node, &text);
 		break;
 	default:
-		put_string(&text, view->id);
-		put_char(&text, '\n');
+		cgpu_put_string(&text, view->id);
+		cgpu_put_char(&text, '\n');
 		break;
 	}
 	return text.used <= size ? (int)text.used : -ENOSPC;

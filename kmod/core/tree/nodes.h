@@ -7,8 +7,8 @@
 #define CGPU_CORE_TREE_NODES_H
 
 #include "core/types.h"
-#include "core/memory/parking.h"
 #include "core/tree/card.h"
+#include "core/tree/move.h"
 
 enum cgpu_nodes_limit {
 	CGPU_API_VERSION = 1,
@@ -61,6 +61,7 @@ enum cgpu_node {
 	CGPU_NODE_STATE,            /* of all of the container, whatever card is looked at */
 	CGPU_NODE_IDLE_PARK_S,
 	CGPU_NODE_OVERCOMMIT_RATIO,
+	CGPU_NODE_PARKING,
 	CGPU_NODE_COUNT
 };
 
@@ -71,6 +72,7 @@ struct cgpu_node_entry {
 	bool wants_usage;           /* shows cgpu_view.usage */
 	bool wants_holders;         /* shows cgpu_view.holders */
 	bool wants_stats;           /* shows cgpu_view.stats */
+	bool wants_away;            /* shows cgpu_view.away */
 };
 
 extern const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT];
@@ -128,8 +130,10 @@ struct cgpu_view {
 	uint32_t features;              /* root: bit per enum cgpu_feature */
 	uint32_t holder_count;
 	uint32_t stat_count;
+	uint32_t away_count;
 	const struct cgpu_holder *holders;
 	const struct cgpu_stat *stats;
+	const struct cgpu_away *away;
 	struct cgpu_usage usage;
 };
 

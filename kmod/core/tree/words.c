@@ -5,7 +5,11 @@ const char cgpu_inst_ctl_usage[] =
 	"create <id> pid=<pid>|cgroup=<path> gpu=<n>,mem=<bytes>|max[,weight=<w>][,quota=<percent>]"
 	"[,quota_min=<percent>][,priority=<p>][,policy=<policy>][,uvm_disable=0|1]"
 	"[,oom_action=fail|kill][,idle_park_s=<s>] [gpu=...] [group=<id>]\n"
-	"destroy <id>\n";
+	"destroy <id>\n"
+	"park <id> pid=<pid>[,<pid>...]\n"
+	"parked <id>\n"
+	"return <id> [foreign=<gpu>:<bytes>] [foreign=...]\n"
+	"running <id>\n";
 
 const struct cgpu_word cgpu_no_limit = CGPU_WORD("max");
 

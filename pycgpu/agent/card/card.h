@@ -45,5 +45,9 @@ void demand_follow(uint32_t minor);
 
 /* parking.c: before a call is judged that may take memory. Context: door.lock. */
 void parking_limit(struct container *c);
+/* One step, as inst_ctl asks for it. Return: as cgpu_moving_end(), -ENOENT: no such container. */
+int container_move(const char *id, const struct cgpu_move *move);
+/* Those that are not running. `away` has CONTAINERS_MAX places. Context: door.lock. */
+uint32_t containers_away(struct cgpu_away *away);
 
 #endif

@@ -138,6 +138,8 @@ static int create_container(struct cgpu_create *create)
 	return 0;
 }
 
+static bool has_ended(struct container *c);
+
 static int destroy_container(const char *id)
 {
 	struct container *c;
@@ -147,7 +149,9 @@ static int destroy_container(const char *id)
 	c = find_container(id);
 	if (!c)
 		err = -ENOENT;
-	else if (!cgpu_tenant_idle(&c->tenant) || has_members(c))
+	else if (!cgpu_tenant_idle(&c->tenant) || has_members(c) ||
+		 /* it has nothing open, and its processes come back */
+		 (c->tenant.ledger.park_state != CGPU_PARK_RUNNING && !has_ended(c)))
 		err = -EBUSY;
 	else
 		unlist(c);
@@ -189,6 +193,8 @@ int cgpu_agent_command(const char *text, int length)
 		return err;
 	if (command.verb == CGPU_VERB_CREATE)
 		return create_container(&command.create);
+	if (command.verb == CGPU_VERB_MOVE)
+		return container_move(command.create.id, &command.move);
 	/* what its processes closed a moment ago shall not keep it */
 	ask_keeper(command.create.id);
 	return destroy_container(command.create.id);
