@@ -14,7 +14,6 @@ OPTIONS = {
     cgpu.QUOTA: "--quota",
     cgpu.WEIGHT: "--weight",
     cgpu.POLICY: "--policy",
-    cgpu.IDLE_PARK: "--idle-park",
 }
 
 

@@ -16,6 +16,7 @@
 #include "governors.h"
 #include "host_memory.h"
 #include "ioctl.h"
+#include "parking.h"
 #include "shortage.h"
 #include "core/call/call.h"
 #include "door/events.h"
@@ -520,6 +521,7 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	struct cgpu_call *call = &flight->call;
 	struct cgpu_request *req = &call->req;
 	int verdict, err = copy_params_in(flight, pass);
+	bool alone;
 	u32 status;
 
 	flight->scratch.args_bytes = req->args_size;
@@ -546,12 +548,13 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 
 	if (cgpu_call_wants_room(call))
 		cgpu_container_make_room(container);
-	rt_mutex_lock(&container->lock);
+	alone = cgpu_container_lock_to_judge(container);
 	if (req->op != CGPU_OP_CONTROL && cgpu_call_takes_host(call))
 		cgpu_ledger_limit_host(&container->tenant.ledger, cgpu_host_memory_max_bytes());
 	find_leader(flight);
 	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
 	unlock_tenants(flight);
+	cgpu_container_judged(alone);
 	if (verdict == CGPU_ANSWER) {
 		cgpu_container_let_go(container);
 		report_refusal(flight);

@@ -118,6 +118,17 @@ static void container_gone(struct cgpu_container *container)
 	cgpu_container_put(container);
 }
 
+/* It has nothing open, and its processes come back. Context: registry.lock. */
+static bool is_away(struct cgpu_container *container)
+{
+	bool away;
+
+	rt_mutex_lock(&container->lock);
+	away = container->tenant.ledger.park_state != CGPU_PARK_RUNNING;
+	rt_mutex_unlock(&container->lock);
+	return away;
+}
+
 int cgpu_container_destroy(const char *id)
 {
 	struct cgpu_container *container;
@@ -127,8 +138,8 @@ int cgpu_container_destroy(const char *id)
 	container = cgpu_registry_find(id);
 	if (!container)
 		err = -ENOENT;
-	else if ((container->followers && !cgpu_container_has_ended(container)) ||
-		 !cgpu_registry_remove_idle(container))
+	else if (((container->followers || is_away(container)) &&
+		  !cgpu_container_has_ended(container)) || !cgpu_registry_remove_idle(container))
 		err = -EBUSY;
 	rt_mutex_unlock(&cgpu_registry->lock);
 	if (!err)

@@ -21,6 +21,7 @@
 #include "governors.h"
 #include "lifecycle.h"
 #include "node_file.h"
+#include "parking.h"
 #include "registry.h"
 #include "tree.h"
 #include "verify.h"
@@ -163,6 +164,7 @@ static int lock_view(const struct cgpu_tree_entry *entry, struct cgpu_view *view
 		view->account = &container->tenant.ledger.account[entry->minor];
 		view->host_bytes = container->tenant.ledger.account[CGPU_HOST].current_bytes;
 		view->park_state = container->tenant.ledger.park_state;
+		view->parking = &container->tenant.parking;
 	}
 	return 0;
 }
@@ -204,6 +206,8 @@ int cgpu_node_file_show(struct seq_file *seq)
 {
 	const struct cgpu_tree_entry *entry = seq->private;
 	struct cgpu_holder *holders = NULL;
+	struct cgpu_away *away = NULL;
+	u32 away_max = READ_ONCE(cgpu_registry->count);
 	struct cgpu_stat stats[COMPUTE_STATS];
 	struct cgpu_view view = {};
 	struct cgpu_view_copy *copy;
@@ -226,10 +230,18 @@ int cgpu_node_file_show(struct seq_file *seq)
 		view.stats = stats;
 		view.stat_count = compute_stats(entry, stats);
 	}
+	if (cgpu_node_table[entry->node].wants_away && away_max) {
+		away = kvmalloc_array(away_max, sizeof(*away), GFP_KERNEL_ACCOUNT);
+		if (!away)
+			goto out;
+	}
 	size = seq_get_buf(seq, &buf);
 	used = lock_view(entry, &view);
 	if (used)
 		goto out;
+	if (away)
+		view.away_count = cgpu_containers_away(away, away_max);
+	view.away = away;
 	cgpu_view_detach(&view, copy);
 	unlock_view(entry);
 	used = cgpu_node_show(&view, entry->node, buf, size);
@@ -237,6 +249,7 @@ int cgpu_node_file_show(struct seq_file *seq)
 	if (used >= 0 || used == -ENOSPC)
 		seq_commit(seq, used < 0 ? -1 : used);
 out:
+	kvfree(away);
 	kvfree(holders);
 	kfree(copy);
 	return used < 0 && used != -ENOSPC ? used : 0;
@@ -297,7 +310,9 @@ static int run_command(const char *text, size_t length)
 	if (!command)
 		return -ENOMEM;
 	err = cgpu_parse_inst_ctl(text, length, command);
-	if (!err)
+	if (!err && command->verb == CGPU_VERB_MOVE)
+		err = cgpu_container_move(command->create.id, &command->move);
+	else if (!err)
 		err = command->verb == CGPU_VERB_CREATE ?
 		      cgpu_container_create(&command->create) :
 		      cgpu_container_destroy(command->create.id);

@@ -26,6 +26,7 @@
 #include "door/door.h"
 #include "door/events.h"
 #include "open_file.h"
+#include "parking.h"
 
 struct cgpu_open_file {
 	struct hlist_node node;
@@ -207,6 +208,7 @@ int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_byte
 {
 	struct cgpu_container *container = entry->container;
 	struct cgpu_shortage shortage;
+	bool alone;
 	int err = 0;
 
 	/*
@@ -216,11 +218,12 @@ int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_byte
 	if (READ_ONCE(entry->mm) != current->mm)
 		return -EOPNOTSUPP;
 	cgpu_container_make_room(container);
-	rt_mutex_lock(&container->lock);
+	alone = cgpu_container_lock_to_judge(container);
 	if (!cgpu_tenant_map_reserved(&container->tenant, entry->number, start, length_bytes))
 		err = cgpu_tenant_mmap(&container->tenant, entry->number, start, length_bytes);
 	shortage = container->tenant.ledger.shortage;
 	rt_mutex_unlock(&container->lock);
+	cgpu_container_judged(alone);
 	if (!err)
 		return 0;
 	if (shortage.card != CGPU_NO_CARD)

@@ -512,6 +512,19 @@ static bool mark_removed(struct cgpu_container *container, bool if_idle)
 	return removed;
 }
 
+void cgpu_registry_note_moving(void)
+{
+	struct cgpu_container *container;
+	bool moving = false;
+
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
+		rt_mutex_lock(&container->lock);
+		moving |= cgpu_parking_moves(&container->tenant.ledger);
+		rt_mutex_unlock(&container->lock);
+	}
+	WRITE_ONCE(cgpu_registry->moving, moving);
+}
+
 static void unlist(struct cgpu_container *container)
 {
 	list_del_rcu(&container->node);
@@ -520,6 +533,7 @@ static void unlist(struct cgpu_container *container)
 			  container->leader ? container->leader->grant : NULL);
 	tell_policies(NULL);
 	WRITE_ONCE(cgpu_registry->count, cgpu_registry->count - 1);
+	cgpu_registry_note_moving();
 }
 
 void cgpu_registry_remove(struct cgpu_container *container)

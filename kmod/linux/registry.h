@@ -60,6 +60,7 @@ struct cgpu_registry {
 	struct cgpu_host host;
 	struct list_head containers;
 	unsigned int count;
+	bool moving;                   /* somebody, see parking.h; written under lock */
 	bool asked;                    /* for some container, granted or refused */
 };
 
@@ -129,6 +130,13 @@ void cgpu_registry_remove(struct cgpu_container *container);
  * Return: false: something is open, and nothing changed.
  */
 bool cgpu_registry_remove_idle(struct cgpu_container *container);
+
+/**
+ * cgpu_registry_note_moving() - somebody began to move, came to an end of it or was removed
+ *
+ * Context: registry.lock.
+ */
+void cgpu_registry_note_moving(void);
 
 /**
  * cgpu_container_is_removed() - has it been unlisted?
