@@ -14,6 +14,7 @@ OPTIONS = {
     cgpu.QUOTA: "--quota",
     cgpu.WEIGHT: "--weight",
     cgpu.POLICY: "--policy",
+    cgpu.IDLE_PARK: "--idle-park",
 }
 
 

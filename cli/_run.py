@@ -102,6 +102,7 @@ class Options(NamedTuple):
     settings: str | None = None
     unknown_driver: str = "refused"
     group: str | None = None
+    idle_park: str | None = None
 
 
 _FLAGS = {"--uvm-disable": ("uvm_disable", True)}
@@ -117,6 +118,7 @@ _VALUES = {
     "--settings": "settings",
     "--unknown-driver": "unknown_driver",
     "--group": "group",
+    "--idle-park": "idle_park",
 }
 
 
@@ -139,6 +141,7 @@ def run(options: Options, program: Sequence[str]) -> NoReturn:
         cgpu.QUOTA: options.quota,
         cgpu.WEIGHT: options.weight,
         cgpu.POLICY: options.policy,
+        cgpu.IDLE_PARK: options.idle_park,
     }
     who = caller.caller(os.environ)
     allowed = permitted(who)

@@ -31,6 +31,7 @@ def attach(
     weight: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
     policy: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
     gpu: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
+    idle_park: Annotated[str | None, typer.Option(metavar="TIME", help="As run takes it.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the tenant; default: pid-PID.")] = None,
     group: Annotated[str | None, typer.Option(help="As run takes it.")] = None,
 ) -> None:
@@ -47,6 +48,7 @@ def attach(
         cgpu.QUOTA: quota,
         cgpu.WEIGHT: weight,
         cgpu.POLICY: policy,
+        cgpu.IDLE_PARK: idle_park,
     }
     try:
         if os.geteuid() != 0:

@@ -46,6 +46,10 @@ def create(
         str | None, typer.Option(help="For the card, unless somebody set it by hand.")
     ] = None,
     uvm_disable: Annotated[bool, typer.Option(help="Refuse managed memory.")] = False,
+    idle_park: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Park it when idle for so long: 90s, 5m, 1h; or off."),
+    ] = None,
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open.")
     ] = None,
@@ -60,6 +64,7 @@ def create(
         cgpu.WEIGHT: weight,
         cgpu.POLICY: policy,
         cgpu.UVM_DISABLE: "1" if uvm_disable else None,
+        cgpu.IDLE_PARK: idle_park,
     }
     request = _asked.parse({key: text for key, text in values.items() if text is not None})
     tree = root or procfs.find_root()

@@ -62,6 +62,10 @@ def run(
         typer.Option(help="Use the card at the same time as this user's others of that group."),
     ] = None,
     uvm_disable: Annotated[bool, typer.Option(help="Refuse managed memory.")] = False,
+    idle_park: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Park it when idle for so long: 90s, 5m, 1h; or off."),
+    ] = None,
     settings: Annotated[
         Path | None,
         typer.Option(help="File with a job's settings in Volcengine's words, instead of the rest."),
@@ -77,7 +81,7 @@ def run(
     _run.run(
         _run.Options(
             *(mem, quota, weight, policy, tuple(gpu or ()), name, user, uvm_disable),
-            *(None if settings is None else str(settings), unknown_driver, group),
+            *(None if settings is None else str(settings), unknown_driver, group, idle_park),
         ),
         program,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``cgpu set``: change weight, quota, priority or memory of a running container."""
+"""``cgpu set``: change what a running container may have."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ def set_values(
     mem: Annotated[
         str | None, typer.Option("--mem", "--memory", help="Limit, such as 8GiB or 8589934592.")
     ] = None,
+    idle_park: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Park it when idle for so long: 90s, 5m, 1h; or off."),
+    ] = None,
     gpu: Annotated[
         int | None, typer.Option(help="On this card only; default: on all it has.")
     ] = None,
@@ -39,7 +43,7 @@ def set_values(
     ] = None,
 ) -> None:
     """Change what a running container may have; what is refused leaves everything as it was."""
-    if (weight, quota, quota_min, priority, mem) == (None,) * 5:
+    if (weight, quota, quota_min, priority, mem, idle_park) == (None,) * 6:
         raise typer.BadParameter("nothing to set: give --weight, --quota, --mem or another")
     changed = pycgpu.set(
         container,
@@ -49,6 +53,7 @@ def set_values(
         quota=quota,
         quota_min=quota_min,
         priority=priority,
+        idle_park=idle_park,
         dry_run=dry_run,
         root=root,
     )

@@ -76,6 +76,9 @@ class Part:
         counters: the container's ``stat``: times in ns, since it came.
         events: how often each happened: ``oom``, ``refused``, …
         group: the id of its group's leader, which may be its own; None is no group.
+        state: of the container: ``running``, ``parking``, ``parked`` or ``resuming``.
+        parked_bytes: of its memory, what lies on the host or moves.
+        idle_park_s: idle for so long it is parked; 0 is never.
     """
 
     card: int
@@ -89,6 +92,9 @@ class Part:
     counters: Mapping[str, int]
     events: Mapping[str, int]
     group: str | None
+    state: str = "running"
+    parked_bytes: int = 0
+    idle_park_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,7 @@ class Limits:
         quota, quota_min: percent, 1 to 100.
         uvm_disable: managed memory is refused.
         oom_action: ``"fail"`` or ``"kill"``.
+        idle_park: idle for so long it is parked: seconds, or text such as ``"5m"``; 0 is never.
     """
 
     memory: int | str | None = None
@@ -119,6 +126,7 @@ class Limits:
     priority: int | None = None
     uvm_disable: bool = False
     oom_action: str | None = None
+    idle_park: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +235,7 @@ def set(
     quota: int | str | None = None,
     quota_min: int | str | None = None,
     priority: int | str | None = None,
+    idle_park: int | str | None = None,
     dry_run: bool = False,
     root: str | None = None,
 ) -> tuple[Changed, ...]:
@@ -238,6 +247,7 @@ def set(
         card: on this card alone; default: on all that it has.
         memory: bytes, or text with a unit. The other values are whole numbers, or their text;
             a quota of 0 takes it away.
+        idle_park: seconds, or text such as ``"5m"``; 0 is never.
         dry_run: check and change nothing.
 
     Raises:
@@ -250,6 +260,7 @@ def set(
         "quota_min": quota_min,
         "priority": priority,
         "memory": memory,
+        "idle_park": idle_park,
     }
     given = {what: str(value) for what, value in wanted.items() if value is not None}
     if not given:
@@ -400,6 +411,9 @@ def _part(view: ContainerView) -> Part:
         counters=status.stat,
         events=status.events,
         group=status.group,
+        state=status.state,
+        parked_bytes=status.parked_bytes,
+        idle_park_s=status.idle_park_s,
     )
 
 
@@ -419,4 +433,7 @@ def _grant(card: int, limits: Limits) -> CardGrant:
         **numbers,
         uvm_disable=limits.uvm_disable,
         oom_action=limits.oom_action,
+        idle_park_s=(
+            None if limits.idle_park is None else change.parse_idle_park(str(limits.idle_park))
+        ),
     )

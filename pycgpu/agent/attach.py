@@ -83,7 +83,8 @@ def _say(out: TextIO, line: str) -> None:
 
 
 def _admit(request: Request, root: str, allowed: permit.Permit) -> Grant:
-    found = allowed.bounded(admission.admit(request, procfs.read_cards(root)))
+    admitted = admission.admit(request, procfs.read_cards(root))
+    found = allowed.bounded(admitted, lambda: procfs.parks(root))
     if isinstance(found, Refusal):
         raise CgpuError(found.reason)
     device_nodes.ensure(card.index for card in found.cards)

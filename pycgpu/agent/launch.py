@@ -248,7 +248,7 @@ def _admitted(request: Request, allowed: permit.Permit, root: str) -> Grant:
         card._replace(tenants=tuple(one._replace(quota=None) for one in card.tenants))
         for card in mig.read_cards(root)
     ]
-    found = allowed.bounded(admission.admit(request, cards))
+    found = allowed.bounded(admission.admit(request, cards), lambda: procfs.parks(root))
     if isinstance(found, Refusal):
         raise LaunchError(found.reason)
     for note in (*found.short, *found.notes):

@@ -154,10 +154,12 @@ ANNOTATION_PREFIXES = (
 CONTAINER = "io.kubernetes.container.name"
 #: ``cgpu.io/<variable>`` is that variable, set by whoever starts the container and by no image.
 OPERATOR = "cgpu.io/"
-#: The group that a container joins, beside whatever dialect it speaks.
+#: The group that a container joins, and how long it may be idle before it is parked: beside
+#: whatever dialect it speaks.
 GROUP = "CGPU_GROUP"
+IDLE_PARK = "CGPU_IDLE_PARK"
 #: Annotations that have a shorter name than their variable.
-_SHORT = {"group": GROUP}
+_SHORT = {"group": GROUP, "idle-park": IDLE_PARK}
 
 
 def settings(
@@ -265,14 +267,16 @@ _LATER = {
     "priority": ", start it without and run `cgpu set NAME --priority N`",
     "quota_min": ", start it without and run `cgpu set NAME --quota-min N`",
     "policy": ", start it without and run `cgpu policy GPU POLICY`",
+    "idle_park": ", start it without and run `cgpu set NAME --idle-park TIME`",
 }
 
 
 def _as_annotation(key: str) -> str:
     """Say how to give a setting as no image can; a Docker older than 24 has no way to."""
+    name = next((short for short, variable in _SHORT.items() if variable == key), key)
     return (
-        f"give it as the annotation {OPERATOR}{'group' if key == GROUP else key} (--annotation of"
-        " podman, and of docker from 24 on; a pod's)"
+        f"give it as the annotation {OPERATOR}{name} (--annotation of podman, and of docker from"
+        " 24 on; a pod's)"
     )
 
 
@@ -344,7 +348,8 @@ def request_from(env: Mapping[str, str]) -> Request | None:
     """
     Return what a container asks for, or None when it asks for no limit in any dialect.
 
-    A group is asked for beside a request in any dialect, or alone: then for the whole card.
+    A group, and parking when idle, are asked for beside a request in any dialect, or alone: then
+    for the whole card.
 
     Where it asks, each setting of any dialect must have been read for it: what has no effect there
     is a limit that somebody believes in. (What lifts limits may: it has then lifted none.)
@@ -354,8 +359,8 @@ def request_from(env: Mapping[str, str]) -> Request | None:
         RequestError: a value cannot be read, or a setting is not known; the message quotes it.
     """
     _check_families(env)
-    group = env.get(GROUP)
-    env = noted = _Noted({key: value for key, value in env.items() if key != GROUP})
+    beside = {key: env[key] for key in (GROUP, IDLE_PARK) if key in env}
+    env = noted = _Noted({key: value for key, value in env.items() if key not in beside})
     off = disabled(env)
     requests: list[tuple[str, str, Request]] = []
     for module, name, keys, _ in DIALECTS:
@@ -375,10 +380,10 @@ def request_from(env: Mapping[str, str]) -> Request | None:
         raise ConflictError(
             f"{key} ({name}) and {other_key} ({other}) ask at once; keep one of them"
         )
-    if not requests and group is not None and not off:
+    if not requests and beside and not off:
         # Of a pod's containers those with a card are meant.
         alone = _dialect("cgpu").parse(env)._replace(only_given=CONTAINER in env)
-        requests = [("cGPU", GROUP, alone)]
+        requests = [("cGPU", next(iter(beside)), alone)]
     if not requests:
         return None
     name, key, request = requests[0]
@@ -390,7 +395,9 @@ def request_from(env: Mapping[str, str]) -> Request | None:
             raise ConflictError(
                 f"{idle}={env[idle]!r} ({owner}) has no effect beside {key} ({name}); leave it out"
             )
-    return request._replace(group=group)
+    if IDLE_PARK in beside:
+        request = request._replace(idle_park_s=_dialect("cgpu").idle_park_s(beside))
+    return request._replace(group=beside.get(GROUP))
 
 
 def means_a_card(env: Mapping[str, str]) -> str | None:

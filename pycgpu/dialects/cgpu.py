@@ -14,12 +14,13 @@ CGPU_PRIORITY      0 to 15; higher goes first
 CGPU_OOM           ``fail`` (the allocation does) or ``kill`` (the process)
 CGPU_OOM_SCRIPT    path in the container, run once when an allocation is refused
 CGPU_UVM_DISABLE   1 refuses managed memory
+CGPU_IDLE_PARK     idle for so long it is parked: seconds, ``90s``, ``5m``, ``1h``; ``off``
 =================  ==========================================================================
 
 MEM, QUOTA, QUOTA_MIN and WEIGHT take one value for all cards or a comma-separated value for each.
 A variable of this form that is not listed is refused: a mistyped limit must not be lost.
-``CGPU_DISABLE=1`` switches all of this off. ``CGPU_GROUP`` stands beside any dialect's words: see
-:func:`pycgpu.dialects.request_from`.
+``CGPU_DISABLE=1`` switches all of this off. ``CGPU_GROUP`` and ``CGPU_IDLE_PARK`` stand beside any
+dialect's words: see :func:`pycgpu.dialects.request_from`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ PRIORITY = "CGPU_PRIORITY"
 OOM = "CGPU_OOM"
 OOM_SCRIPT = "CGPU_OOM_SCRIPT"
 UVM_DISABLE = "CGPU_UVM_DISABLE"
+IDLE_PARK = "CGPU_IDLE_PARK"
 DISABLE = "CGPU_DISABLE"
 GROUP = "CGPU_GROUP"
 KNOWN = (
@@ -67,6 +69,7 @@ KNOWN = (
     OOM,
     OOM_SCRIPT,
     UVM_DISABLE,
+    IDLE_PARK,
     GROUP,
     DISABLE,
 )
@@ -130,7 +133,26 @@ def parse(env: Mapping[str, str]) -> Request | None:
         shares=tuple(shares),
         repeat_last=length == 1,
         oom_script=value.script(env, OOM_SCRIPT),
+        idle_park_s=idle_park_s(env),
     )
+
+
+def idle_park_s(env: Mapping[str, str]) -> int | None:
+    """
+    Return the seconds after which an idle container is parked, 0: never; None: it does not say.
+
+    Raises:
+        RequestError: the value is no time.
+    """
+    text = env.get(IDLE_PARK)
+    if text is None:
+        return None
+    from ..request import idle_time
+
+    try:
+        return idle_time.parse_seconds(text)
+    except ValueError as error:
+        raise value.fail(IDLE_PARK, text, str(error)) from None
 
 
 def _list(env: Mapping[str, str], key: str, low: int, high: int | None) -> list[int | None]:

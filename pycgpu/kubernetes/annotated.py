@@ -43,6 +43,11 @@ def group(pod: Any) -> str | None:
     return _annotations(pod).get(f"{OPERATOR}group")
 
 
+def idle_park(pod: Any) -> str | None:
+    """Return how long a pod's containers may be idle before they are parked, as it writes it."""
+    return _annotations(pod).get(f"{OPERATOR}idle-park")
+
+
 def check(pod: Any, family: Family) -> None:
     """Raise RequestError for an annotation of the family's vendor that is not followed here."""
     if family.name == "volcano":

@@ -30,9 +30,10 @@ PARAMETERS = {
     "priority": "CGPU_PRIORITY",
     "policy": "CGPU_POLICY",
     "group": dialects.GROUP,
+    "idlePark": dialects.IDLE_PARK,
 }
 #: What a claim may say, too: it takes nothing from others.
-_USERS = ("group",)
+_USERS = ("group", "idlePark")
 
 
 class ClaimError(CgpuError):
@@ -203,10 +204,11 @@ def parts(claim: Mapping[str, Any]) -> list[Part]:
 
 def parameters(claim: Mapping[str, Any]) -> dict[str, str]:
     """
-    Return what a DeviceClass says of the tenants of its devices: weight, priority, policy, group.
+    Return what a DeviceClass says of the tenants of its devices, by :data:`PARAMETERS`.
 
-    The first three take from others, so they are an administrator's: classes are the cluster's,
-    claims a user's. A group is the claim's to name, because it is the namespace's.
+    Weight, priority and policy take from others, so they are an administrator's: classes are the
+    cluster's, claims a user's. A group is the claim's to name, because it is the namespace's, and
+    how long it may be idle before it is parked.
 
     Raises:
         ClaimError: the claim says it itself, one is unknown or malformed, or requests have

@@ -51,6 +51,7 @@ class Entry(NamedTuple):
     cards: UUIDs, or indexes where none is known. holder: the last of them, which keeps the ids.
     parts: what each is promised of each card.
     group: the one that they join, or empty.
+    idle_park: how long they may be idle before they are parked, as their pod writes it, or empty.
     """
 
     resource: str
@@ -60,6 +61,7 @@ class Entry(NamedTuple):
     cards: tuple[str, ...]
     parts: dict[str, Part]
     group: str = ""
+    idle_park: str = ""
 
     @property
     def owners(self) -> list[Owner]:
@@ -114,6 +116,7 @@ class Mapping:
                     tuple(one["cards"]),
                     _parts(one, holder),
                     one.get("group", ""),
+                    one.get("idle_park", ""),
                 )
                 self.entries[key(entry.resource, entry.ids)] = entry
         except FileNotFoundError:

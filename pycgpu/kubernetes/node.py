@@ -23,7 +23,7 @@ from collections.abc import Mapping as Map
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..dialects import GROUP
+from ..dialects import GROUP, IDLE_PARK
 from ..errors import CgpuError
 from ..oci import cdi
 from ..request.model import Card
@@ -293,6 +293,7 @@ class Node:
             _scheduled(pod, found),
             found,
             annotated.group(pod) or "",
+            annotated.idle_park(pod) or "",
         )
 
     def _sharing(self, family: Family, pod: Any, keepers: set[str], count: int) -> dict[str, Part]:
@@ -424,6 +425,7 @@ class Node:
                 {
                     one: part.amounts.settings([card.usable_bytes >> 20 for card in cards])
                     | ({GROUP: entry.group} if entry.group else {})
+                    | ({IDLE_PARK: entry.idle_park} if entry.idle_park else {})
                     for one, part in entry.parts.items()
                 },
                 self.place.hook,

@@ -156,7 +156,8 @@ def _register(
     divided = _divided(request, root, dev, proc)
 
     def decide(asked: Request) -> tuple[Grant | Refusal, bool]:
-        found = allowed.bounded(_decide(asked, root, shared, divided, dev, proc))
+        decided = _decide(asked, root, shared, divided, dev, proc)
+        found = allowed.bounded(decided, lambda: procfs.parks(root))
         unenforced = isinstance(found, Grant) and not _enforced(found, root)
         return _allowed_here(found, unenforced, allowed, config, proc), unenforced
 
@@ -403,6 +404,8 @@ def _describe(card: CardGrant) -> str:
     for key in ("weight", "priority"):
         if getattr(card, key) is not None:
             words.append(f"{key} {getattr(card, key)}")
+    if card.idle_park_s:
+        words.append(f"parked when idle for {card.idle_park_s} s")
     return ", ".join(words)
 
 

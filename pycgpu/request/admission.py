@@ -72,7 +72,7 @@ def admit(request: Request, cards: Sequence[Card]) -> Grant | Refusal:
         grant, refused = _admit_card(card, share)
         reasons += refused
         if not refused:
-            granted.append(grant)
+            granted.append(grant._replace(idle_park_s=request.idle_park_s))
             short += _short(card, grant)
             notes += _policy_note(card, grant)
     if reasons:

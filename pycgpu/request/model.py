@@ -140,6 +140,7 @@ class Request(NamedTuple):
     oom_script: path inside the container, run when an allocation is refused, or None.
     only_given: it is the pod's, and this container's only if somebody gives it a card.
     group: the group that it joins, as whoever asked wrote it, or None.
+    idle_park_s: idle for so long it is parked, 0: never; None does not say.
     """
 
     dialect: str
@@ -153,6 +154,7 @@ class Request(NamedTuple):
     oom_script: str | None = None
     only_given: bool = False
     group: str | None = None
+    idle_park_s: int | None = None
 
 
 class Tenant(NamedTuple):
@@ -232,6 +234,7 @@ class CardGrant(NamedTuple):
     policy: int | None = None
     uvm_disable: bool = False
     oom_action: str | None = None
+    idle_park_s: int | None = None
 
 
 class Grant(NamedTuple):

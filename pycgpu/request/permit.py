@@ -9,7 +9,7 @@ leave in this file. Its tables ``[[group]]`` say who may join which group: :mod:
 
     [environment]
     allow = ["weight"]          # of weight, priority, policy, quota_min, disable, group
-    deny = ["oom_script"]       # or ["*"]: annotations alone count
+    deny = ["oom_script"]       # idle_park, or ["*"]: annotations alone count
 
     [node]
     without_bridge = "warn"     # a quota or weight that nobody enforces: "refuse" unless told so
@@ -19,6 +19,10 @@ leave in this file. Its tables ``[[group]]`` say who may join which group: :mod:
     quota = 80
     weight = 4
     priority = 1
+    idle_park = "1h"            # nobody stays idle for longer without being parked
+
+    [default]                   # what a container has that asks for nothing
+    idle_park = "10m"           # unless told so, that of [maximum]
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from ..errors import RequestError
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import NamedTuple
 
     from .group_rule import Asker, Rule
@@ -56,12 +60,16 @@ VARIABLES = {
     ),
     "oom_script": ("CGPU_OOM_SCRIPT", "ALIYUN_COM_GPU_OOM_SCRIPT"),
     "group": ("CGPU_GROUP",),
+    "idle_park": ("CGPU_IDLE_PARK",),
 }
 ALL = "*"
 #: What an environment may not ask unless the file allows it.
 DENIED = ("weight", "priority", "policy", "quota_min", "disable", "group")
 REFUSE, WARN = "refuse", "warn"
-MAXIMA = ("memory", "quota", "weight", "priority")
+#: Of what there may be a maximum, and of what a default.
+NUMBERS = ("quota", "weight", "priority")
+MAXIMA = ("memory", *NUMBERS, "idle_park")
+DEFAULTS = ("idle_park",)
 
 
 class Permit(NamedTuple):
@@ -73,6 +81,8 @@ class Permit(NamedTuple):
     without_bridge: a quota or weight is refused where nothing enforces it, or logged: ``warn``.
     memory_bytes, quota, weight, priority: maxima for each card; None: none.
     groups: who may join which group.
+    idle_park_most_s: so long a container may be idle at most before it is parked; None: for ever.
+    idle_park_s: that of a container which does not say.
     """
 
     denied: tuple[str, ...] = DENIED
@@ -83,6 +93,8 @@ class Permit(NamedTuple):
     weight: int | None = None
     priority: int | None = None
     groups: tuple[Rule, ...] = ()
+    idle_park_most_s: int | None = None
+    idle_park_s: int | None = None
 
     def check_join(self, asker: Asker) -> None:
         """Raise RequestError if somebody may not join a group."""
@@ -118,12 +130,33 @@ class Permit(NamedTuple):
                     value,
                 )
 
-    def bounded(self, found: Grant | Refusal) -> Grant | Refusal:
-        """Return what was found, or the refusal of what is more than one may have here."""
+    def bounded(self, found: Grant | Refusal, parks: Callable[[], bool]) -> Grant | Refusal:
+        """
+        Return what was found with the node's defaults, or the refusal of what is more than one may
+        have here.
+
+        Args:
+            parks: tells whether the door parks containers; asked where that decides something.
+        """
         from .model import Grant, Refusal
 
-        exceeded = self.exceeded(found) if isinstance(found, Grant) else ()
+        if not isinstance(found, Grant):
+            return found
+        found = self._with_defaults(found, parks)
+        exceeded = self.exceeded(found)
         return Refusal(exceeded) if exceeded else found
+
+    def _with_defaults(self, grant: Grant, parks: Callable[[], bool]) -> Grant:
+        idle_park_s = self.idle_park_s
+        if idle_park_s is None or any(card.idle_park_s is not None for card in grant.cards):
+            return grant
+        if not parks():
+            from .idle_time import shown
+
+            note = f"idle park {shown(idle_park_s)} of {PATH} does not hold: this door cannot park"
+            return grant._replace(notes=(*grant.notes, note))
+        cards = tuple(card._replace(idle_park_s=idle_park_s) for card in grant.cards)
+        return grant._replace(cards=cards)
 
     def exceeded(self, grant: Grant) -> tuple[str, ...]:
         """Return, in numbers, where *grant* is more than a container may have here."""
@@ -145,6 +178,14 @@ class Permit(NamedTuple):
                 asked_number = getattr(card, word) or 0
                 if most is not None and asked_number > most:
                     reasons.append(f"{where}{word} {asked_number}, {_at_most(most)}")
+            if self.idle_park_most_s is not None and card.idle_park_s is not None:
+                from .idle_time import shown
+
+                if not 0 < card.idle_park_s <= self.idle_park_most_s:
+                    most_s = shown(self.idle_park_most_s)
+                    reasons.append(
+                        f"{where}idle park {shown(card.idle_park_s)}, {_at_most(most_s)}"
+                    )
         return tuple(reasons)
 
 
@@ -192,7 +233,7 @@ def _is_there(path: str) -> bool:
 
 def parse(text: Mapping[str, object], path: str = PATH) -> Permit:
     """Return what the tables of a policy file say; raise RequestError naming what is unknown."""
-    _only(text, ("environment", "node", "maximum", "group"), path)
+    _only(text, ("environment", "node", "maximum", "default", "group"), path)
     groups: tuple[Rule, ...] = ()
     if "group" in text:
         from . import group_rule
@@ -212,7 +253,17 @@ def parse(text: Mapping[str, object], path: str = PATH) -> Permit:
         raise RequestError(f"{path}: {both[0]!r} is both allowed and denied; keep one of them")
     maximum = _table(text, "maximum", path)
     _only(maximum, MAXIMA, f"{path}: [maximum]")
-    numbers = {key: _number(maximum, key, path) for key in MAXIMA if key != "memory"}
+    numbers = {key: _number(maximum, key, path) for key in NUMBERS}
+    idle_park_most_s = _idle_park(maximum, "maximum", path)
+    if idle_park_most_s == 0:
+        raise RequestError(f"{path}: [maximum] idle_park is never: leave it out")
+    default = _table(text, "default", path)
+    _only(default, DEFAULTS, f"{path}: [default]")
+    idle_park_s = _idle_park(default, "default", path)
+    if idle_park_s is None:
+        idle_park_s = idle_park_most_s
+    elif idle_park_most_s is not None and not 0 < idle_park_s <= idle_park_most_s:
+        raise RequestError(f"{path}: [default] idle_park is more than that of [maximum]")
     memory_bytes = None
     if "memory" in maximum:
         from .size import parse_bytes
@@ -235,6 +286,8 @@ def parse(text: Mapping[str, object], path: str = PATH) -> Permit:
         weight=numbers["weight"],
         priority=numbers["priority"],
         groups=groups,
+        idle_park_most_s=idle_park_most_s,
+        idle_park_s=idle_park_s or None,
     )
 
 
@@ -259,6 +312,17 @@ def _words(table: Mapping[str, object], key: str, path: str) -> tuple[str, ...]:
         known = ", ".join(words)
         raise RequestError(f"{path}: [environment] {key} = {listed!r}: list of {known}")
     return tuple(listed)
+
+
+def _idle_park(table: Mapping[str, object], name: str, path: str) -> int | None:
+    if "idle_park" not in table:
+        return None
+    from .idle_time import parse_seconds
+
+    try:
+        return parse_seconds(str(table["idle_park"]))
+    except ValueError as error:
+        raise RequestError(f"{path}: [{name}] idle_park: {error}") from None
 
 
 def _number(table: Mapping[str, object], key: str, path: str) -> int | None:

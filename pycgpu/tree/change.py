@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import CgpuError, NodeError
+from ..request import idle_time
 from ..request.model import MIB, POLICIES, PRIORITY_MAX
 from ..request.size import is_number, parse_bytes
 from . import procfs
@@ -37,8 +38,8 @@ def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
     Return the change of one value, not made yet.
 
     Args:
-        what: ``weight``, ``quota``, ``quota_min``, ``priority``, ``memory`` or ``policy``; the
-            last is the card's.
+        what: ``weight``, ``quota``, ``quota_min``, ``priority``, ``memory``, ``idle_park`` or
+            ``policy``; the last is the card's.
         name: the container's directory below the card.
 
     Raises:
@@ -63,6 +64,17 @@ def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
             f"{shown} → {limit // MIB} MiB",
             lambda: procfs.write_memsize(card, name, limit, root),
             lambda: _limit_again(card, name, before, root),
+        )
+    if what == "idle_park":
+        seconds = parse_idle_park(typed)
+        if seconds:
+            _check_parks(name, card, root)
+        old_s = procfs.read_idle_park_s(card, name, root)
+        return _guarded(
+            f"idle park of {name}",
+            f"{idle_time.shown(old_s)} → {idle_time.shown(seconds)}",
+            lambda: procfs.write_idle_park_s(card, name, seconds, root),
+            lambda: procfs.write_idle_park_s(card, name, old_s, root),
         )
     number = parse_number(what, typed)
     old_number = _READ[what](card, name, root) or 0
@@ -94,6 +106,15 @@ def _check_own(what: str, now: int, card: int, name: str, root: str) -> None:
     else:
         stays += "it is in a group, which has one for all: "
     raise CgpuError(f"{stays}cgpu set {leader} --{option}")
+
+
+def _check_parks(name: str, card: int, root: str) -> None:
+    """Raise CgpuError if the container would never be parked, however long it is idle."""
+    stays = f"idle park of {name} stays off: "
+    if not procfs.parks(root):
+        raise CgpuError(f"{stays}this door ({root}) cannot park; the agent can")
+    if procfs.unless_gone(procfs.read_group, card, name, root) is not None:
+        raise CgpuError(f"{stays}it is in a group, of which nobody is parked")
 
 
 def _check_room(card: int, name: str, before_bytes: int, limit_bytes: int, root: str) -> None:
@@ -166,6 +187,14 @@ def parse_memory(text: str) -> int:
         return parse_bytes(text)
     except ValueError as error:
         raise CgpuError(f"memory: {error}") from None
+
+
+def parse_idle_park(text: str) -> int:
+    """Return seconds, of a time such as ``5m``; 0 is never. CgpuError: it is none."""
+    try:
+        return idle_time.parse_seconds(text)
+    except ValueError as error:
+        raise CgpuError(f"idle park: {error}") from None
 
 
 def parse_policy(text: str) -> int:

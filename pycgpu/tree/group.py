@@ -181,10 +181,15 @@ def of_leader(request: Request) -> Request:
     return request._replace(shares=tuple(shares))
 
 
+def _never_parked(grant: Grant) -> Grant:
+    """Return it without the node's default for containers that are idle."""
+    return grant._replace(cards=tuple(card._replace(idle_park_s=None) for card in grant.cards))
+
+
 def _with_parts(grant: Grant, request: Request) -> Grant:
     """Return it with what the member has within its group: a weight and a quota."""
     cards = [
-        card._replace(weight=share.weight, quota=share.quota)
+        card._replace(weight=share.weight, quota=share.quota, idle_park_s=None)
         for card, share in zip(grant.cards, _shares(grant, request), strict=True)
     ]
     return grant._replace(cards=tuple(cards))
@@ -216,6 +221,11 @@ def joined(
     # It is a directory's name from here on.
     procfs.check_id(group.name)
     quota_of(request)
+    if request.idle_park_s:
+        raise group.refusal(
+            "no container of a group is parked, because MPS serves it: leave"
+            f" {group.option('idle-park')} out, or the group"
+        )
     _make_directory(group.name, directory)
     with _locked(f"{directory}/{group.name}"):
         if group.name in procfs.container_ids(root):
@@ -227,7 +237,7 @@ def joined(
             _check_gone(group, root)
             # A member that has no room must start nothing.
             grant = admit(of_member(request))
-            _start(group, admit(of_leader(request)), directory)
+            _start(group, _never_parked(admit(of_leader(request))), directory)
         yield _with_parts(grant, request)
 
 

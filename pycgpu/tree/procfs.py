@@ -295,6 +295,11 @@ def governs(root: str) -> bool:
     return not read_features(root).isdisjoint(("slices", "gate"))
 
 
+def parks(root: str) -> bool:
+    """Tell whether the door can park containers."""
+    return "park" in read_features(root)
+
+
 def read_setting(card: int, name: str, root: str) -> int:
     """One of ``<gpu>/policy``, ``max_inst``, ``timeslice_us``, ``overcommit_ratio``."""
     return _number(f"{card}/{name}", root)
@@ -407,6 +412,16 @@ def read_priority(card: int, name: str, root: str) -> int:
 def write_priority(card: int, name: str, priority: int, root: str) -> None:
     """``<gpu>/<id>/priority``."""
     write(f"{card}/{name}/priority", str(priority), root)
+
+
+def read_idle_park_s(card: int, name: str, root: str) -> int:
+    """``<gpu>/<id>/idle_park_s``: idle for so long it is parked; 0 is never."""
+    return _number(f"{card}/{name}/idle_park_s", root)
+
+
+def write_idle_park_s(card: int, name: str, seconds: int, root: str) -> None:
+    """``<gpu>/<id>/idle_park_s``."""
+    write(f"{card}/{name}/idle_park_s", str(seconds), root)
 
 
 def read_stat(card: int, name: str, root: str) -> dict[str, int]:
@@ -570,7 +585,8 @@ def create_command(
             value = getattr(card, key)
             if value is not None:
                 word += f",{key}={value}"
-        words.append(word + (",uvm_disable=1" if card.uvm_disable else ""))
+        word += ",uvm_disable=1" if card.uvm_disable else ""
+        words.append(word + (f",idle_park_s={card.idle_park_s}" if card.idle_park_s else ""))
     if group is not None:
         words.append(f"group={group}")
     command = " ".join(words)
@@ -588,7 +604,17 @@ def create(
     cgroup: str | None = None,
     group: str | None = None,
 ) -> None:
-    """Register a container with all cards of *grant*, or with none; see create_command()."""
+    """
+    Register a container with all cards of *grant*, or with none; see create_command().
+
+    Raises:
+        CgpuError: it is to be parked when idle, and this door cannot.
+    """
+    if any(card.idle_park_s for card in grant.cards) and not parks(root):
+        raise CgpuError(
+            f"{container_id}: it is to be parked when idle, and this door ({root}) cannot park:"
+            " leave CGPU_IDLE_PARK or --idle-park out, or use the agent"
+        )
     command = create_command(container_id, grant, pid=pid, cgroup=cgroup, group=group)
     write("inst_ctl", command, root, _CREATE_REASONS)
 

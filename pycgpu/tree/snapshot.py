@@ -172,11 +172,13 @@ class _Tree(NamedTuple):
 
 
 def _read_tree(root: str, known: dict[str, ContainerName], prefix: str) -> _Tree:
-    found = [procfs.unless_gone(status.read, card, root) for card in procfs.card_indexes(root)]
+    features = procfs.read_features(root)
+    parks = "park" in features
+    cards = procfs.card_indexes(root)
+    found = [procfs.unless_gone(status.read, card, root, parks) for card in cards]
     there = [one for one in found if one is not None]
     ids = {container.id for one in there for container in one.containers}
     known.update(names.find(ids - known.keys(), prefix))
-    features = procfs.read_features(root)
     return _Tree(
         procfs.read_version(root), features, [(one, limits(one, features)) for one in there]
     )

@@ -25,6 +25,7 @@ class ContainerStatus(NamedTuple):
 
     group: the id of its group's leader, which may be its own; None: it is in no group.
     state: ``running``, ``parking``, ``parked`` or ``resuming``.
+    idle_park_s: idle for so long it is parked; 0: never.
     """
 
     id: str
@@ -42,6 +43,27 @@ class ContainerStatus(NamedTuple):
     events: dict[str, int]
     group: str | None = None
     state: str = "running"
+    idle_park_s: int = 0
+
+    @property
+    def parked_bytes(self) -> int:
+        """What lies on the host, or moves to it or back."""
+        return self.stat.get("parked_bytes", 0)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What is kept free on the card for its return, and not taken yet."""
+        return self.stat.get("reserved_bytes", 0)
+
+    @property
+    def state_since_ns(self) -> int | None:
+        """When it came into its state, on the monotonic clock; None: it never moved."""
+        return self.stat.get("state_since_ns")
+
+    @property
+    def waits_for_room(self) -> bool:
+        """It wants to come back, and the card has no room for it yet."""
+        return bool(self.stat.get("waits_for_room")) and self.state == "parked"
 
     @property
     def leader(self) -> str | None:
@@ -58,13 +80,18 @@ class CardStatus(NamedTuple):
     containers: tuple[ContainerStatus, ...]
 
 
-def read(card: int, root: str) -> CardStatus:
-    """Return one card with the usage of its containers; its ``tenants`` are not read."""
+def read(card: int, root: str, parks: bool = False) -> CardStatus:
+    """
+    Return one card with the usage of its containers; its ``tenants`` are not read.
+
+    Args:
+        parks: the door parks containers; else nobody's ``idle_park_s`` is read.
+    """
     return CardStatus(
         procfs.read_card(card, root, tenants=False),
         procfs.read_timeslice_us(card, root),
         procfs.read_card_stat(card, root),
-        read_containers(card, root),
+        read_containers(card, root, parks),
     )
 
 
@@ -111,7 +138,7 @@ def _read_group(card: int, name: str, root: str) -> str | None:
         return None
 
 
-def read_containers(card: int, root: str) -> tuple[ContainerStatus, ...]:
+def read_containers(card: int, root: str, parks: bool = False) -> tuple[ContainerStatus, ...]:
     """Return the usage of each container on *card*; one that goes meanwhile is left out."""
     found = []
     for name in procfs.container_names(card, root):
@@ -140,6 +167,7 @@ def read_containers(card: int, root: str) -> tuple[ContainerStatus, ...]:
                         if "state_since_ns" in stat
                         else "running"
                     ),
+                    idle_park_s=procfs.read_idle_park_s(card, name, root) if parks else 0,
                 )
             )
         except NodeError as error:

@@ -555,8 +555,10 @@ def test_a_cards_size_can_be_told_once_when_the_driver_did_not() -> None:
 
 # ---- inst_ctl
 
-RESERVED = ("policy", "max_inst", "free_weight", "uuid", "memory", "timeslice_us", "stat")
-RESERVED += ("overcommit_ratio",)
+RESERVED = (
+    *("policy", "max_inst", "free_weight", "uuid", "memory", "timeslice_us", "stat"),
+    "overcommit_ratio",
+)
 BOUNDS = {
     "weight": (0, 64),
     "quota": (0, 100),

@@ -107,6 +107,9 @@ def test_create_without_one_identity_registers_nothing(
         ({0: pycgpu.Limits(quota=0)}, "write 1 to 100 percent"),
         ({0: pycgpu.Limits(priority=16)}, "write 0 to 15"),
         ({0: pycgpu.Limits(oom_action="explode")}, "write fail or kill"),
+        ({0: pycgpu.Limits(idle_park="soon")}, "idle park: 'soon' is no time"),
+        ({0: pycgpu.Limits(idle_park=604801)}, "idle park: '604801' is more than 7 days"),
+        ({0: pycgpu.Limits(idle_park=60)}, "job1: it is to be parked when idle, and this door"),
     ],
 )
 def test_create_says_which_value_is_none_and_registers_nothing(
@@ -134,6 +137,33 @@ def test_set_writes_what_the_core_takes_and_says_what_changed(tree: CoreTree) ->
     tree.write()
     part = pycgpu.container(HEX, str(tree.root)).parts[0]
     assert (part.weight, part.memory_bytes) == (5, 2 * GIB)
+
+
+def test_when_it_is_parked_is_asked_and_set_where_the_door_parks(tmp_path: Path) -> None:
+    tree = CoreTree(tmp_path / "tree", [(16 * GIB, 0)], features=("PARK",))
+    root = str(tree.root)
+    pycgpu.create("job1", {0: pycgpu.Limits(idle_park="5m")}, pid=4712, root=root)
+    wanted = "create job1 pid=4712 gpu=0,mem=max,idle_park_s=300\n"
+    assert (tree.root / "inst_ctl").read_text().startswith(wanted)
+    tree.create(HEX, f"gpu=0,mem={GIB},idle_park_s=300")
+    assert pycgpu.container(HEX, root).parts[0].idle_park_s == 300
+    (changed,) = pycgpu.set(HEX, idle_park="15m", root=root)
+    assert (changed.what, changed.shown) == ("idle_park", "5m → 15m")
+    assert tree.store("0/0123456789ab/idle_park_s") == 0
+    tree.write()
+    part = pycgpu.container(HEX, root).parts[0]
+    assert (part.idle_park_s, part.state, part.parked_bytes) == (900, "running", 0)
+    tree.create("chat", f"gpu=0,mem={GIB}", "group=chat")
+    with pytest.raises(pycgpu.CgpuError, match="chat stays off: it is in a group"):
+        pycgpu.set("chat", idle_park="5m", root=root)
+
+
+def test_who_is_never_parked_here_is_not_told_to_be(tree: CoreTree) -> None:
+    with pytest.raises(pycgpu.CgpuError, match=r"stays off: this door \(.*\) cannot park"):
+        pycgpu.set(HEX, weight=5, idle_park="5m", root=str(tree.root))
+    assert (tree.root / "0/0123456789ab/weight").read_text() == "3\n"
+    (one, _) = pycgpu.set(HEX, idle_park=0, dry_run=True, root=str(tree.root))
+    assert one.shown == "off → off"
 
 
 def test_set_with_one_bad_value_or_dry_changes_nothing(tree: CoreTree) -> None:

@@ -110,6 +110,8 @@ def test_set_on_one_card_and_dry(tree: CoreTree) -> None:
         ((HEX, "--mem", "9GiB", "--gpu", 0), "5120 MiB more, and card 0 has 4096 MiB free"),
         ((HEX, "--weight", "20", "--gpu", 0), "stays 3: card 0 has 19 for it"),
         ((HEX, "--weight", "1", "--gpu", "7"), "has no GPU 7; it has: 0, 1"),
+        ((HEX, "--idle-park", "soon"), "idle park: 'soon' is no time: write seconds, 90s, 5m"),
+        ((HEX, "--weight", "5", "--idle-park", "5m"), "stays off: this door"),
     ],
 )
 def test_set_says_in_one_line_what_is_wrong_and_changes_nothing(

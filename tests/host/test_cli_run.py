@@ -40,7 +40,8 @@ def test_options_stand_for_all_cards_or_for_one_each() -> None:
 
 def test_without_options_it_is_the_first_card_without_limits() -> None:
     found = _run.request({}, uvm_disable=False)
-    assert found.selectors == (0,)
+    assert (found.selectors, found.idle_park_s) == ((0,), None)
+    assert _run.request({cgpu.IDLE_PARK: "5m"}, uvm_disable=False).idle_park_s == 300
     assert found.shares == (CardShare(policy=WEIGHTED_CONSERVING),)
 
 
@@ -55,6 +56,7 @@ def test_without_options_it_is_the_first_card_without_limits() -> None:
         (("--gpu", "0,0"), "--gpu '0,0': "),
         (("--mem", "1G,2G", "--quota", "1,2,3"), "--mem '1G,2G': write one value, or 3"),
         (("--policy", "fast"), "--policy 'fast': write 0 to "),
+        (("--idle-park", "soon"), "--idle-park 'soon': 'soon' is no time: write seconds, 90s, "),
         (("--user", "nobody-here"), "--user 'nobody-here': no such user on this host"),
         # setresuid() would leave root as it is, and int() takes the digits of every script
         (("--user", "4294967295"), "--user '4294967295': no such user on this host"),

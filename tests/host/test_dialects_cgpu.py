@@ -7,6 +7,7 @@ import pytest
 
 from pycgpu.dialects import request_from
 from pycgpu.errors import RequestError
+from pycgpu.request import idle_time
 from pycgpu.request.model import (
     BURST,
     GIB,
@@ -33,6 +34,7 @@ def test_everything_at_once() -> None:
         "CGPU_OOM": "kill",
         "CGPU_OOM_SCRIPT": "/bin/notify",
         "CGPU_UVM_DISABLE": "1",
+        "CGPU_IDLE_PARK": "90s",
     }
     grant = granted(env, HOST)
     assert [card[:2] for card in grant.cards] == [(1, 4 * GIB), (0, 4 * GIB)]
@@ -43,6 +45,7 @@ def test_everything_at_once() -> None:
     card = grant.cards[0]
     assert (card.policy, card.priority, card.oom_action, card.uvm_disable) == (8, 2, "kill", True)
     assert grant.oom_script == "/bin/notify"
+    assert [card.idle_park_s for card in grant.cards] == [90, 90]
 
 
 @pytest.mark.parametrize(
@@ -106,6 +109,16 @@ def test_the_policy_that_a_request_needs_is_hinted(env: Any, policy: Any) -> Non
     assert asked(env).shares[0].policy == policy
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("off", 0), ("90", 90), ("90s", 90), ("5m", 300), ("1h", 3600), ("168h", 604800)],
+)
+def test_times_after_which_an_idle_container_is_parked(text: str, seconds: int) -> None:
+    assert asked({"CGPU_MEM": "1G", "CGPU_IDLE_PARK": text}).idle_park_s == seconds
+    assert asked({"CGPU_MEM": "1G"}).idle_park_s is None
+    assert idle_time.parse_seconds(idle_time.shown(seconds)) == seconds
+
+
 def test_an_unknown_variable_of_the_form_is_refused_so_that_a_typo_is_no_free_card() -> None:
     with pytest.raises(RequestError, match="CGPU_MEMORY='4G': unknown"):
         request_from({"CGPU_MEMORY": "4G"})
@@ -136,6 +149,14 @@ def test_an_unknown_variable_of_the_form_is_refused_so_that_a_typo_is_no_free_ca
         ("CGPU_OOM", "explode"),
         ("CGPU_OOM_SCRIPT", "relative"),
         ("CGPU_UVM_DISABLE", "2"),
+        ("CGPU_IDLE_PARK", ""),
+        ("CGPU_IDLE_PARK", "s"),
+        ("CGPU_IDLE_PARK", "5 m"),
+        ("CGPU_IDLE_PARK", "-1"),
+        ("CGPU_IDLE_PARK", "1.5h"),
+        ("CGPU_IDLE_PARK", "never"),
+        ("CGPU_IDLE_PARK", "604801"),
+        ("CGPU_IDLE_PARK", "169h"),
     ],
 )
 def test_a_malformed_value_is_quoted(key: Any, value: Any) -> None:

@@ -106,6 +106,7 @@ KEYS = sorted(
     {key for _, _, keys, others in DIALECTS for key in (*keys, *others) if key[-1] != "*"}
     | {"NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT_1"}
     | {f"CGPU_{name}" for name in ("MEM", "QUOTA", "QUOTA_MIN", "WEIGHT", "GPU", "DISABLE", "X")}
+    | {"CGPU_IDLE_PARK"}
     | {key for env in ASKING.values() for key in env}
 )
 TEXTS = st.one_of(
@@ -206,6 +207,22 @@ def test_what_vendors_put_beside_a_request_refuses_nobody(asking: Any) -> None:
     assert request_from(asking | beside) == request_from(asking) is not None
 
 
+@pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
+def test_when_it_is_parked_a_container_says_beside_any_dialect(asking: Any) -> None:
+    request = request_from(asking | {"CGPU_IDLE_PARK": "5m"})
+    assert request is not None and request.idle_park_s == 300
+    assert request._replace(idle_park_s=None) == request_from(asking)
+
+
+def test_who_says_only_when_it_is_parked_has_whole_cards() -> None:
+    request = request_from(settings([], {"cgpu.io/idle-park": "5m"}))
+    assert request is not None and request.shares[0].memory is None
+    assert (request.selectors, request.idle_park_s, request.only_given) == (None, 300, False)
+    of_pod = request_from({"CGPU_IDLE_PARK": "5m", "io.kubernetes.container.name": "a"})
+    assert of_pod is not None and of_pod.only_given
+    assert request_from({"CGPU_IDLE_PARK": "5m", "CGPU_DISABLE": "1"}) is None
+
+
 @given(st.sampled_from(list(ASKING.values())), ENVIRONMENTS)
 def test_each_setting_that_is_given_is_effective_or_refused(asking: Any, env: Any) -> None:
     """What is effective is read: no request is made where it holds what nobody can read."""
@@ -243,5 +260,5 @@ def test_no_card_that_was_shown_is_left_without_a_grant_of_its_own(env: Any) -> 
 
 @given(st.dictionaries(st.text(max_size=12), st.text(max_size=12), max_size=5))
 def test_foreign_variables_ask_for_nothing(env: Any) -> None:
-    if not any(key.startswith(("CGPU_", "EGPU")) for key in env):
+    if not any(key in KEYS or key.startswith(("CGPU_", "EGPU")) for key in env):
         assert request_from(env) is None

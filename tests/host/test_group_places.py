@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pycgpu.errors import CgpuError
+from pycgpu.request.model import CardShare, Grant, Request
 from pycgpu.tree import group
 
 MEMBER = group.Group("chat", 0, policy_asked=False, containers_of="containers of user 0")
@@ -61,6 +62,21 @@ def test_a_link_or_another_users_directory_in_their_place_is_refused(
         os.chown(shm, 1000, 1000)
         with pytest.raises(CgpuError, match="another user has made it: remove it"):
             group.make_places(MEMBER, str(tmp_path / "groups"))
+
+
+def test_nobody_joins_to_be_parked(tmp_path: Path) -> None:
+    asked = Request("cgpu", (0,), (CardShare(),), idle_park_s=300)
+
+    def admit(_: Request) -> Grant:
+        raise AssertionError("it is asked for room")
+
+    directory = tmp_path / "groups"
+    with (
+        pytest.raises(CgpuError, match="group chat: no container of a group is parked"),
+        group.joined(MEMBER, asked, "/nowhere", admit, str(directory)),
+    ):
+        pass
+    assert not directory.exists()
 
 
 def test_what_a_user_has_put_there_goes(tmp_path: Path) -> None:

@@ -460,6 +460,36 @@ def test_compute_that_nothing_enforces_is_refused_or_started_with_a_warning(
     assert granted.endswith(", its part of the compute is not enforced")
 
 
+@pytest.mark.parametrize("by", ["environment", "annotation"])
+def test_who_is_to_be_parked_when_idle_is_refused_by_a_door_that_cannot(
+    engine: Any, capsys: pytest.CaptureFixture[str], by: str
+) -> None:
+    asked = [] if by == "annotation" else ["CGPU_IDLE_PARK=5m"]
+    config = {
+        "annotations": {"cgpu.io/idle-park": "5m"} if by == "annotation" else {},
+        "process": {"env": ["CGPU_MEM=1GiB", "CGPU_GPU=0", *asked]},
+    }
+    assert engine.call(config=config) == 1
+    assert engine.written == ""
+    assert f"this door ({engine.root}) cannot park: leave" in capsys.readouterr().err
+    put(engine.root, features="memory\npark\n")
+    assert engine.call(config=config) == 0
+    assert engine.written.endswith("gpu=0,mem=1073741824,idle_park_s=300\n")
+    assert "parked when idle for 300 s" in engine.log.read_text()
+
+
+@pytest.mark.parametrize("parks", [False, True])
+def test_a_nodes_default_is_for_containers_that_can_be_parked(engine: Any, parks: bool) -> None:
+    put(engine.root, features="memory\npark\n" if parks else "memory\n")
+    (engine.directory / "policy.toml").write_text('[default]\nidle_park = "10m"\n')
+    assert engine.call("CGPU_MEM=1GiB", "CGPU_GPU=0") == 0
+    assert engine.written.endswith(",idle_park_s=600\n") == parks
+    assert ("idle park 10m of" in engine.log.read_text()) != parks
+    (engine.root / "inst_ctl").write_text("")
+    assert engine.call("CGPU_MEM=1GiB", "CGPU_GPU=0", "CGPU_IDLE_PARK=off") == 0
+    assert "idle_park" not in engine.written
+
+
 def test_memory_alone_needs_no_bridge(engine: Any) -> None:
     put(engine.root, features="memory\n")
     assert engine.call("CGPU_MEM=1GiB", "CGPU_GPU=0") == 0

@@ -435,11 +435,19 @@ def test_a_claim_or_its_class_names_the_group_of_its_tenant(rig: Rig) -> None:
         assert '"--set", "CGPU_GROUP=chat"' in " ".join(rig.file(claim).read_text().split())
 
 
+def test_a_claim_or_its_class_says_after_which_time_it_is_parked(rig: Rig) -> None:
+    for source in ("FromClaim", "FromClass"):
+        claim = configured(rig, source.lower(), config(source, {"idlePark": "10m"}))
+        assert rig.prepare(claim)[f"uid-{source.lower()}"].error == ""
+        assert '"--set", "CGPU_IDLE_PARK=10m"' in " ".join(rig.file(claim).read_text().split())
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ([config("FromClaim", {"weight": 4})], "takes group alone: a DeviceClass"),
-        ([config("FromClaim", "group")], "takes group alone: a DeviceClass"),
+        ([config("FromClaim", {"weight": 4})], "takes group, idlePark alone: a DeviceClass"),
+        ([config("FromClaim", "group")], "takes group, idlePark alone: a DeviceClass"),
+        ([config("FromClaim", {"idlePark": "soon"})], "CGPU_IDLE_PARK='soon': 'soon' is no time"),
         ([config("FromClass", {"weigth": 4})], "parameter 'weigth' is unknown; known are weight"),
         ([config("FromClass", {"weight": 0})], "CGPU_WEIGHT='0': write a positive"),
         ([config("FromClass", {"priority": 99})], "CGPU_PRIORITY='99': write 0 to 15"),

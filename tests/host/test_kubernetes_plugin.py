@@ -278,6 +278,20 @@ def test_containers_that_kubernetes_does_not_know_count_too(rig: Rig) -> None:
     assert rig.run("one", gpumem=10000) == [rig.cards[1]]
 
 
+def test_a_pod_says_after_which_time_it_is_parked(rig: Rig) -> None:
+    rig.api.add("a", None, main={GPU: "1", "nvidia.com/gpumem": "2000"})
+    rig.api.pods["a"]["metadata"]["annotations"] = {"cgpu.io/idle-park": "10m"}
+    rig.kubelet.admit("a", "main", GPU, 1)
+    rig.kubelet.start("a", "main", GPU)
+    assert rig.settings("a")["CGPU_IDLE_PARK"] == "10m"
+    rig.stop()
+    rig.kubelet.registered = {}
+    rig.start()
+    assert rig.settings("a")["CGPU_IDLE_PARK"] == "10m"
+    rig.run("b", gpumem=1000)
+    assert "CGPU_IDLE_PARK" not in rig.settings("b")
+
+
 def test_pods_of_a_namespaces_group_get_its_card_and_its_name(rigs: Callable[..., Rig]) -> None:
     rig = rigs(placement="spread")
 

@@ -86,6 +86,11 @@ def test_a_pod_may_join_a_group_of_its_namespace() -> None:
     assert says(pod({"cgpu.io/CGPU_GROUP": "chat"})) is not None
 
 
+def test_a_pod_may_say_after_which_time_it_is_parked() -> None:
+    assert says(pod({"cgpu.io/idle-park": "5m"})) is None
+    assert says(pod({"cgpu.io/CGPU_IDLE_PARK": "5m"})) is not None
+
+
 @pytest.mark.parametrize(
     "name", [f"cgpu.io/{SETTINGS[0]}", *(one for one in SETTINGS if "/" in one), "cgpu.io/x"]
 )

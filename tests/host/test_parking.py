@@ -129,6 +129,14 @@ assert cgpu("park", "two")[0] == 0
 os.kill(two.pid, signal.SIGKILL)
 until(lambda: not (TREE / "0/two").exists(), "its container's end")
 """
+ASKED = """
+assert (TREE / "0/one/idle_park_s").read_text() == "0\\n"
+assert cgpu("set", "one", "--idle-park", "90s") == (0, "GPU 0, one: idle_park off → 90s")
+assert (TREE / "0/one/idle_park_s").read_text() == "90\\n"
+run = [*CGPU, "run", "--name", "two", "--idle-park", "2h", "--", "cat", TREE / "0/two/idle_park_s"]
+assert subprocess.run(run, capture_output=True, text=True, timeout=60).stdout == "7200\\n"
+assert cgpu("set", "one", "--idle-park", "off")[0] == 0
+"""
 RIGHTS = """
 assert cgpu("park", "one")[0] == 0
 lines = Path(f"/proc/{helper()}/status").read_text().splitlines()
@@ -171,6 +179,10 @@ def test_what_cannot_be_parked_goes_on_and_is_told_why(folder: Path) -> None:
 
 def test_agent_helper_and_tenant_may_be_killed_while_it_is_parked(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + KILLED + TAIL)
+
+
+def test_when_it_is_parked_by_itself_is_asked_at_its_start_and_set_later(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + ASKED + TAIL)
 
 
 def test_the_helper_has_no_more_rights_than_it_needs(folder: Path) -> None:

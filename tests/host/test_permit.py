@@ -67,8 +67,8 @@ def test_what_an_image_could_set_to_have_more_is_refused_and_says_how_to_ask(
 
 def test_what_binds_the_container_alone_is_the_environments_to_ask() -> None:
     env = ["CGPU_MEM=4GiB", "CGPU_QUOTA=30", "CGPU_OOM=kill", "CGPU_UVM_DISABLE=1", "CGPU_GPU=0"]
-    request = asked([*env, "CGPU_OOM_SCRIPT=/opt/on_oom"])
-    assert request is not None
+    request = asked([*env, "CGPU_OOM_SCRIPT=/opt/on_oom", "CGPU_IDLE_PARK=5m"])
+    assert request is not None and request.idle_park_s == 300
     share = request.shares[0]
     assert (share.quota, share.oom_action, share.uvm_disable) == (30, "kill", True)
 
@@ -166,8 +166,54 @@ def test_more_than_a_maximum_is_refused_in_numbers(card: Any, reason: Any) -> No
 
 
 def test_more_than_a_maximum_is_a_refusal() -> None:
-    found = permit.parse({"maximum": {"quota": 50}}).bounded(Grant((CardGrant(0, None, quota=60),)))
+    allowed = permit.parse({"maximum": {"quota": 50}})
+    found = allowed.bounded(Grant((CardGrant(0, None, quota=60),)), lambda: True)
     assert isinstance(found, Refusal) and "quota 60 %" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "asked_s", "given_s"),
+    [
+        ({"default": {"idle_park": "5m"}}, None, 300),
+        ({"default": {"idle_park": 90}}, 0, 0),
+        ({"default": {"idle_park": "5m"}}, 3600, 3600),
+        ({"maximum": {"idle_park": "1h"}}, None, 3600),
+        ({"maximum": {"idle_park": "1h"}, "default": {"idle_park": "5m"}}, None, 300),
+        ({"maximum": {"idle_park": "1h"}}, 60, 60),
+        ({"default": {"idle_park": "off"}}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_who_does_not_say_when_it_is_parked_has_the_nodes_word(
+    text: Any, asked_s: int | None, given_s: int | None
+) -> None:
+    grant = Grant((CardGrant(0, GIB, idle_park_s=asked_s), CardGrant(1, GIB, idle_park_s=asked_s)))
+    found = permit.parse(text).bounded(grant, lambda: True)
+    assert isinstance(found, Grant) and not found.notes
+    assert [card.idle_park_s for card in found.cards] == [given_s, given_s]
+
+
+@pytest.mark.parametrize(("asked_s", "words"), [(3601, "idle park 3601s"), (0, "idle park off")])
+def test_longer_idle_than_the_maximum_is_refused(asked_s: int, words: str) -> None:
+    allowed = permit.parse({"maximum": {"idle_park": "1h"}})
+    found = allowed.bounded(Grant((CardGrant(0, GIB, idle_park_s=asked_s),)), lambda: True)
+    assert isinstance(found, Refusal)
+    assert found.reason == f"card 0: {words}, a container may have 1h on this node ({permit.PATH})"
+
+
+def test_a_default_that_the_door_cannot_hold_is_noted() -> None:
+    allowed = permit.parse({"default": {"idle_park": "5m"}})
+    found = allowed.bounded(Grant((CardGrant(0, GIB),)), lambda: False)
+    assert isinstance(found, Grant) and found.cards[0].idle_park_s is None
+    assert found.notes == (f"idle park 5m of {permit.PATH} does not hold: this door cannot park",)
+
+
+def test_a_node_may_keep_images_from_saying_when_they_are_parked() -> None:
+    allowed = permit.parse({"environment": {"deny": ["idle_park"]}})
+    with pytest.raises(RequestError, match=r"CGPU_IDLE_PARK='off'.*cgpu\.io/idle-park "):
+        asked([*OPERATORS, "CGPU_IDLE_PARK=off"], None, allowed)
+    request = asked([*OPERATORS, "CGPU_IDLE_PARK=off"], {"cgpu.io/idle-park": "90s"}, allowed)
+    assert request is not None and request.idle_park_s == 90
 
 
 def test_a_grant_within_the_maxima_passes() -> None:
@@ -189,6 +235,13 @@ def test_a_grant_within_the_maxima_passes() -> None:
         ('[environment]\nallow = [["weight"]]\n', "[['weight']]"),
         ("[environment]\ndeny = [{}]\n", "[{}]"),
         ("environment = 3\n", "environment is not a table"),
+        ("[default]\nquota = 3\n", "'quota' is unknown; known are idle_park"),
+        ('[default]\nidle_park = "5 min"\n', "[default] idle_park: '5 min' is no time: write"),
+        ("[default]\nidle_park = true\n", "[default] idle_park: 'True' is no time"),
+        ('[maximum]\nidle_park = "8000h"\n', "'8000h' is more than 7 days (604800 s)"),
+        ('[maximum]\nidle_park = "off"\n', "[maximum] idle_park is never: leave it out"),
+        ('[maximum]\nidle_park = "5m"\n[default]\nidle_park = "6m"\n', "is more than that of"),
+        ('[maximum]\nidle_park = "5m"\n[default]\nidle_park = "off"\n', "is more than that of"),
         ("[environment\n", "policy.toml"),
     ],
 )
@@ -242,4 +295,5 @@ def test_the_example_in_the_file_s_own_words_is_valid() -> None:
     shown = permit.__doc__.partition("::\n")[2]
     read = permit.parse(tomllib.loads(shown))
     assert read.memory_bytes == 24 * GIB and "weight" not in read.denied
+    assert (read.idle_park_s, read.idle_park_most_s) == (600, 3600)
     assert json.dumps(read.denied)
