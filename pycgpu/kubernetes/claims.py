@@ -4,7 +4,8 @@ Cards as devices of ``resource.k8s.io/v1``, and what a claim has been allocated 
 
 A card is one device with capacities that its claims consume: memory in steps of a MiB, cores in
 percent of its compute, and tenants, of which a claim is one. The scheduler rounds requests up to
-steps, and gives no more of a card than there is.
+steps, and gives no more of a card than there is, or than it may promise. A single request is at
+most the card itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from .. import dialects
 from ..errors import CgpuError, RequestError
 from ..request.model import MIB, Card
-from .families import quantity
+from .families import quantity, room
 
 #: Of the driver; a DeviceClass selects its devices by it.
 DRIVER = "gpu.cgpu.io"
@@ -58,7 +59,8 @@ def device_name(card: Card) -> str:
 
 def device(card: Card, cause: str | None = None, effect: str = NO_SCHEDULE) -> dict[str, Any]:
     """Return a card as a device of a ResourceSlice; with *cause* it has failed, by that."""
-    memory = f"{card.usable_bytes // MIB}Mi"
+    can = room(card)
+    card_memory = f"{can.one_mib}Mi"
     taint = {"key": UNHEALTHY, "value": cause, "effect": effect}
     return {
         **({"taints": [taint]} if cause is not None else {}),
@@ -67,9 +69,9 @@ def device(card: Card, cause: str | None = None, effect: str = NO_SCHEDULE) -> d
         "attributes": {"uuid": {"string": card.uuid}, "index": {"int": card.index}},
         "capacity": {
             # Who does not say how much has the whole card's, as everywhere in cgpu.
-            MEMORY: _capacity(memory, memory, minimum="1Mi", step="1Mi"),
+            MEMORY: _capacity(f"{can.all_mib}Mi", card_memory, "1Mi", card_memory, step="1Mi"),
             # None: compute is not limited.
-            CORES: _capacity("100", "0", minimum="0", step="1"),
+            CORES: _capacity("100", "0", "0", "100", step="1"),
             TENANTS: {
                 "value": str(card.max_inst),
                 "requestPolicy": {"default": "1", "validValues": ["1"]},
@@ -78,8 +80,8 @@ def device(card: Card, cause: str | None = None, effect: str = NO_SCHEDULE) -> d
     }
 
 
-def _capacity(value: str, default: str, *, minimum: str, step: str) -> dict[str, Any]:
-    accepted = {"min": minimum, "max": value, "step": step}
+def _capacity(value: str, default: str, least: str, most: str, *, step: str) -> dict[str, Any]:
+    accepted = {"min": least, "max": most, "step": step}
     return {"value": value, "requestPolicy": {"default": default, "validRange": accepted}}
 
 
@@ -273,6 +275,14 @@ def settings(wanted: Sequence[Part]) -> dict[str, str]:
     elif any(quota.values()):
         raise ClaimError("of a claim's requests all ask for cores, or none: add it to the others")
     return found
+
+
+def repeated(wanted: Sequence[Part]) -> dict[str, int]:
+    """Return the memory in bytes of the devices of which a claim has more than one part."""
+    parts: dict[str, list[int]] = {}
+    for part in wanted:
+        parts.setdefault(part.device, []).append(part.memory_bytes)
+    return {device: sum(sizes) for device, sizes in parts.items() if len(sizes) > 1}
 
 
 def sole_user(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:

@@ -23,9 +23,10 @@ import grpc
 
 from ..errors import CgpuError, ModuleNotLoaded
 from ..oci import cdi
-from ..request.model import Card
+from ..request.model import MIB, Card
 from ..tree import procfs, tenant
 from . import apiserver, claims, messages
+from .families import room
 from .health import MIG, Health
 from .kubelet import DIRECTORY
 from .node import Place
@@ -65,6 +66,8 @@ class Claims:
         missing = [part.device for part in parts if part.device not in here]
         if missing:
             raise CgpuError(f"claim {claim.namespace}/{claim.name}: no card {missing[0]} here")
+        for device, asked_bytes in claims.repeated(parts).items():
+            self._check_size(claim, here[device], asked_bytes)
         names = [f"{claim.uid}-{number}" for number in range(len(parts))]
         devices = {name: here[part.device] for name, part in zip(names, parts, strict=True)}
         shared = self._is_shared(found)
@@ -98,6 +101,16 @@ class Claims:
             procfs.destroy(tenant_name(claim.uid), self.root())
         tenant.remove(tenant_name(claim.uid))
         self._file(claim.uid).unlink(missing_ok=True)
+
+    def _check_size(self, claim: messages.Claim, card: Card, asked_bytes: int) -> None:
+        """Raise CgpuError if the parts that a claim has of a card are more than the card itself."""
+        most_mib = room(procfs.read_card(card.index, self.root(), tenants=False)).one_mib
+        if asked_bytes > most_mib * MIB:
+            raise CgpuError(
+                f"claim {claim.namespace}/{claim.name}: its requests have {asked_bytes // MIB} MiB"
+                f" of card {claims.device_name(card)} together, and a tenant has at most its"
+                f" {most_mib} MiB: make a claim of each"
+            )
 
     def _is_shared(self, found: Mapping[str, Any]) -> bool:
         """Tell whether more than one container may have the claim, now or later."""

@@ -102,7 +102,8 @@ class Cluster:
                 Card(
                     str(one["uuid"]),
                     int(one["memory"]),
-                    int(one["memory"]),
+                    # A plugin of before does not tell it.
+                    int(one.get("promisable", one["memory"])),
                     free_containers=int(one["containers"]),
                 )
                 for one in json.loads(text)

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import CgpuError, RequestError
-from ..request.model import GIB, MIB
+from ..request.model import GIB, MIB, Card
 from ..request.size import parse_bytes, parse_quantity
 
 PATH = "/etc/cgpu/kubernetes.toml"
@@ -120,6 +120,19 @@ class Config(NamedTuple):
 
     families: tuple[Family, ...] = (FAMILIES["hami"], FAMILIES["alibaba"])
     placement: str = "binpack"
+
+
+class Room(NamedTuple):
+    """
+    What a card can give of its memory, in MiB.
+
+    one_mib: to a container; percentages are of it. all_mib: to all its containers together, of an
+    overcommitted card more. percent: the same, as the sum of percentages.
+    """
+
+    one_mib: int
+    all_mib: int
+    percent: int
 
 
 class Amounts(NamedTuple):
@@ -225,19 +238,19 @@ def quantity(name: str, value: object) -> int:
         raise RequestError(f"{name}: {error}", name, str(value)) from None
 
 
-def capacity(family: Family, memory_bytes: Sequence[int], containers: int) -> dict[str, int]:
-    """
-    Return a node's capacity.
+def room(card: Card) -> Room:
+    """Return what a card can give: what is published of it, counted and given is this."""
+    return Room(card.usable_bytes // MIB, card.promisable_bytes // MIB, card.overcommit_ratio)
 
-    Args:
-        memory_bytes: what each of its cards can give; whole units of each count.
-        containers: room for so many.
-    """
+
+def capacity(family: Family, cards: Sequence[Card]) -> dict[str, int]:
+    """Return what *cards* give together of each of a family's resources; whole units of each."""
+    rooms = [room(card) for card in cards]
     found = {
-        family.count: containers,
-        family.memory: sum(one // family.memory_unit_bytes for one in memory_bytes),
-        family.percentage: 100 * len(memory_bytes),
-        family.cores: 100 * len(memory_bytes),
+        family.count: sum(card.max_inst for card in cards),
+        family.memory: sum(one.all_mib * MIB // family.memory_unit_bytes for one in rooms),
+        family.percentage: sum(one.percent for one in rooms),
+        family.cores: 100 * len(cards),
     }
     return {name: number for name, number in found.items() if name is not None}
 

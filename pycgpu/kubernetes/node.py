@@ -29,7 +29,7 @@ from ..oci import cdi
 from ..request.model import Card
 from ..tree import group, names, procfs
 from . import annotated, apiserver, messages, placement, pods
-from .families import MAX_IDS, Config, Family, capacity
+from .families import MAX_IDS, Config, Family, capacity, room
 from .health import Health
 from .kubelet import Kubelet
 from .mapping import Entry, Holder, Mapping, Owner, key, mistakes
@@ -118,14 +118,6 @@ class Node:
     def healthy(self, cards: Iterable[Card]) -> list[Card]:
         return [card for card in cards if card.uuid not in self.health.failed and not card.mig]
 
-    def capacity(self, family: Family, cards: Sequence[Card]) -> dict[str, int]:
-        """Return the amount of each of the family's resources on *cards*."""
-        return capacity(
-            family,
-            [card.usable_bytes for card in cards],
-            sum(card.max_inst for card in cards),
-        )
-
     def devices(self, family: Family) -> list[messages.Device]:
         """
         Return the ids of the family's anchor; those on failed cards are unhealthy.
@@ -134,13 +126,13 @@ class Node:
             CgpuError: no door is open, or there are more ids than a kubelet takes.
         """
         cards = self.cards()
-        whole = self.capacity(family, cards)[family.anchor_name]
+        whole = capacity(family, cards)[family.anchor_name]
         if whole > MAX_IDS:
             raise CgpuError(
                 f"{family.anchor_name}: {whole} ids, and a kubelet takes {MAX_IDS}: choose another"
                 " anchor, or a larger memory_unit"
             )
-        lost = whole - self.capacity(family, self.healthy(cards))[family.anchor_name]
+        lost = whole - capacity(family, self.healthy(cards))[family.anchor_name]
         ids = [f"{family.name}-{number:05}" for number in range(whole)]
         entries = [e for e in self.mapping.entries.values() if e.resource == family.anchor_name]
         hit = {one for e in entries if self.health.failed & set(e.cards) for one in e.ids}
@@ -159,10 +151,15 @@ class Node:
         cards = self.healthy(every)
         wanted: dict[str, int] = {}
         for family in self.config.families:
-            found = self.capacity(family, cards)
+            found = capacity(family, cards)
             wanted |= {name: found[name] for name in found if name != family.anchor_name}
         described = [
-            {"uuid": card.uuid, "memory": card.usable_bytes >> 20, "containers": card.max_inst}
+            {
+                "uuid": card.uuid,
+                "memory": room(card).one_mib,
+                "promisable": room(card).all_mib,
+                "containers": card.max_inst,
+            }
             for card in cards
         ]
         text = json.dumps(described, separators=(",", ":"))
@@ -423,7 +420,7 @@ class Node:
                 min(entry.ids),
                 cards,
                 {
-                    one: part.amounts.settings([card.usable_bytes >> 20 for card in cards])
+                    one: part.amounts.settings([room(card).one_mib for card in cards])
                     | ({GROUP: entry.group} if entry.group else {})
                     | ({IDLE_PARK: entry.idle_park} if entry.idle_park else {})
                     for one, part in entry.parts.items()
@@ -457,7 +454,7 @@ def _promised(
     """Return what a pod has of each card beyond what the tree knows: a name, the card's index."""
     running = {owner.container for owner in look.running if owner.uid == uid}
     return [
-        (uid, card.index, pods.promised(held, running, card.usable_bytes >> 20, within))
+        (uid, card.index, pods.promised(held, running, room(card).one_mib, within))
         for card in look.cards
         if (held := of_cards.get(name(card)))
     ]

@@ -10,7 +10,7 @@ from ..errors import CgpuError
 from ..request import admission
 from ..request.admission import format_mib
 from ..request.model import MIB, Card, Grant, Request, Tenant
-from .families import Amounts
+from .families import Amounts, room
 from .pods import Need
 
 
@@ -85,18 +85,18 @@ def _refusal(amounts: Amounts, card: Card) -> str | None:
     if part.memory_bytes == part.asked_bytes:
         return None
     # Elsewhere the last one takes what is left; here as much is given as was counted.
-    asked, free = part.asked_bytes or 0, card.free_bytes
+    asked, free = part.asked_bytes or 0, card.grantable_bytes
     return f"card {card.index}: {format_mib(asked)} asked, {format_mib(free)} free"
 
 
 def _free(card: Card) -> float:
     """How much of a card is left, its memory and its compute counted alike."""
     quotas = sum(tenant.quota or 0 for tenant in card.tenants)
-    return card.free_bytes / card.total_bytes + (100 - quotas) / 100
+    return card.free_bytes / card.promisable_bytes + (100 - quotas) / 100
 
 
 def _request(amounts: Amounts, card: Card) -> Request:
-    settings = amounts.settings([card.usable_bytes // MIB])
+    settings = amounts.settings([room(card).one_mib])
     request = dialects.request_from({**settings, "CGPU_GPU": str(card.index)})
     assert request is not None  # CGPU_MEM always asks
     return request

@@ -22,13 +22,21 @@ Choice = dict[str, tuple[str, ...]]
 
 @dataclasses.dataclass(slots=True)
 class Card:
-    """A card with what is left of it, in MiB and percent."""
+    """
+    A card with what is left of it, in MiB and percent.
+
+    memory: what one container can have. promisable: what all together can.
+    """
 
     name: str
     memory: int
-    free_memory: int
+    promisable: int
+    free_memory: int = dataclasses.field(init=False)
     free_quota: int = 100
     free_containers: int = 20
+
+    def __post_init__(self) -> None:
+        self.free_memory = self.promisable
 
     def fits(self, need: Need) -> bool:
         return (
@@ -36,6 +44,10 @@ class Card:
             and need.quota <= self.free_quota
             and need.containers <= self.free_containers
         )
+
+    def holds(self, part: Part) -> bool:
+        """Tell whether a part is no more than the card itself, whatever that promises."""
+        return part.amounts.memory_mib(self.memory) <= self.memory
 
     def take(self, need: Need, sign: int = 1) -> None:
         """Give containers their part; with *sign* -1 take it back."""
@@ -46,7 +58,7 @@ class Card:
     @property
     def free(self) -> float:
         """How much is left, memory and compute counted alike: 0 to 2."""
-        return self.free_memory / self.memory + self.free_quota / 100
+        return self.free_memory / self.promisable + self.free_quota / 100
 
 
 def place(pod: Pod, cards: Sequence[Card], placement: str) -> Choice | None:
@@ -65,7 +77,12 @@ def place(pod: Pod, cards: Sequence[Card], placement: str) -> Choice | None:
             card.name: peak([*mine[card.name], *(pod[one] for one in names)], card.memory)
             for card in cards
         }
-        fitting = [card for card in cards if card.fits(more[card.name].plus(taken[card.name], -1))]
+        fitting = [
+            card
+            for card in cards
+            if card.fits(more[card.name].plus(taken[card.name], -1))
+            and all(card.holds(pod[one]) for one in names)
+        ]
         if len(fitting) < number:
             break
         # The pod's own cards first: its containers are there to work together.
@@ -89,7 +106,7 @@ def _single(pod: Pod) -> tuple[str, Part] | None:
 
 
 def _best(asked: Part, cards: Sequence[Card], placement: str) -> Card | None:
-    fitting = [card for card in cards if card.fits(asked.need(card.memory))]
+    fitting = [c for c in cards if c.fits(asked.need(c.memory)) and c.holds(asked)]
     if not fitting:
         return None
     free = [card.free for card in fitting]
@@ -113,7 +130,7 @@ def judge(pod: Pod, cards: Sequence[Card], placement: str) -> int | None:
         if best is None:
             return None
         need = one[1].need(best.memory)
-        free = [best.free - need.memory_mib / best.memory - need.quota / 100]
+        free = [best.free - need.memory_mib / best.promisable - need.quota / 100]
     else:
         choice = place(pod, cards, placement)
         if not choice:

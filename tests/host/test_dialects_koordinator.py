@@ -108,7 +108,8 @@ def test_a_pod_that_the_webhook_would_reject_is_given_nothing(limits: Any, why: 
 
 def test_a_node_publishes_bytes_and_hundreds() -> None:
     """Fine-grained Device Scheduling: node A of four cards of 8 GB."""
-    assert capacity(FAMILY, [8 * GIB] * 4, 400) == {
+    cards = [one._replace(max_inst=100) for one in HOST]
+    assert capacity(FAMILY, cards) == {
         K + ".shared": 400,
         K + "-memory": 32 * GIB,
         K + "-memory-ratio": 400,

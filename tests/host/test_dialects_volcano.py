@@ -79,7 +79,8 @@ def test_what_chooses_among_cards_is_refused_where_it_would_be_lost(key: str, te
 
 def test_a_node_publishes_what_the_document_validates() -> None:
     """Validate Setup: MiB of all cards, and a number of vGPUs."""
-    found = capacity(FAMILIES["volcano"], [11178 * MIB] * 8, 80)
+    cards = [Card(n, f"GPU-{n}", 11178 * MIB, max_inst=10) for n in range(8)]
+    found = capacity(FAMILIES["volcano"], cards)
     assert (found[V + "memory"], found[V + "number"]) == (89424, 80)
 
 

@@ -161,6 +161,39 @@ def test_a_card_is_a_device_whose_capacities_are_consumed(rig: Rig) -> None:
         }
 
 
+def overcommit(rig: Rig, ratio: int) -> None:
+    for card in rig.tree.cards:
+        rig.tree.host.card[card].overcommit_ratio = ratio
+    rig.tree.write()
+
+
+def test_an_overcommitted_card_gives_more_claims_and_none_above_itself(rig: Rig) -> None:
+    wait(lambda: SLICE in rig.api.slices, "the node's slice")
+    overcommit(rig, 250)
+    assert rig.driver.publish()
+    for device in rig.api.slices[SLICE]["spec"]["devices"]:
+        assert device["capacity"]["memory"] == {
+            "value": "40960Mi",
+            "requestPolicy": {
+                "default": "16384Mi",
+                "validRange": {"min": "1Mi", "max": "16384Mi", "step": "1Mi"},
+            },
+        }
+        assert device["capacity"]["cores"]["value"] == "100"
+
+
+def test_parts_of_a_card_that_are_more_than_it_together_are_refused(rig: Rig) -> None:
+    """The scheduler counts each part for itself, and a claim is one tenant."""
+    overcommit(rig, 250)
+    wide = rig.claim("a", ("left", 1, "10Gi", "30"), ("right", 1, "10Gi", "10"))
+    assert rig.error(wide) == (
+        "cgpu: claim default/a: its requests have 20480 MiB of card"
+        f" {DEVICES[1]} together, and a tenant has at most its 16384 MiB: make a claim of each"
+    )
+    rig.prepare(rig.claim("b", ("left", 1, "8Gi", "30"), ("right", 1, "8Gi", "10")))
+    assert (rig.path / "cdi/cgpu-claim-uid-b.json").exists()
+
+
 def test_the_slice_is_kept_as_it_should_be(rig: Rig) -> None:
     wait(lambda: SLICE in rig.api.slices, "the node's slice")
     right = copy.deepcopy(rig.api.slices[SLICE]["spec"])

@@ -344,6 +344,15 @@ def test_an_answer_is_one_packet(rig: Rig) -> None:
     assert json.loads(body)["nodenames"] == ["one"]
 
 
+def test_the_cards_of_a_plugin_of_before_promise_what_they_have() -> None:
+    cluster = extender.Cluster((FAMILIES["hami"],), "binpack")
+    told: dict[str, Any] = {"uuid": "a", "memory": 16384, "containers": 20}
+    for node, more in (("before", {}), ("now", {"promisable": 32768})):
+        cluster.node(node, {extender.ANNOTATION: json.dumps([told | more])})
+    found = {name: [card.free_memory for card in cards] for name, cards in cluster.nodes.items()}
+    assert found == {"before": [16384], "now": [32768]}
+
+
 def test_nodes_are_judged_as_they_are_now() -> None:
     """What was found for a pod like it before is not kept past a change of the node."""
     chance = random.Random(3)

@@ -14,7 +14,7 @@ from pycgpu import dialects
 from pycgpu.errors import CgpuError, RequestError
 from pycgpu.kubernetes import families, messages, wire
 from pycgpu.kubernetes.families import FAMILIES, Amounts, Family
-from pycgpu.request.model import GIB, MIB
+from pycgpu.request.model import GIB, MIB, Card
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,29 @@ def test_what_is_asked_reaches_the_hook_as_asked(name: str) -> None:
 
 def test_what_is_published_is_what_each_card_can_give() -> None:
     """Parts of a unit that two cards have left are no unit that one of them can give."""
-    cards = [14910 * MIB, 14910 * MIB]
-    assert families.capacity(FAMILIES["hami"], cards, 40) == {
+    cards = [Card(n, f"GPU-{n}", 15360 * MIB, 450 * MIB) for n in range(2)]
+    assert families.capacity(FAMILIES["hami"], cards) == {
         "nvidia.com/gpu": 40,
         "nvidia.com/gpumem": 29820,
         "nvidia.com/gpumem-percentage": 200,
         "nvidia.com/gpucores": 200,
     }
-    assert families.capacity(FAMILIES["alibaba"], cards, 40)["aliyun.com/gpu-mem"] == 28
+    assert families.capacity(FAMILIES["alibaba"], cards)["aliyun.com/gpu-mem"] == 28
+
+
+@pytest.mark.parametrize("ratio", [100, 150, 333, 1000])
+def test_an_overcommitted_card_publishes_what_it_may_promise(ratio: int) -> None:
+    """As many parts as are published are promised by the door, in MiB and in percent."""
+    card = Card(0, "GPU-0", 15360 * MIB, 450 * MIB, overcommit_ratio=ratio)
+    found = families.capacity(FAMILIES["hami"], [card])
+    assert found["nvidia.com/gpumem"] * MIB <= card.promisable_bytes
+    assert found["nvidia.com/gpumem"] == 15360 * ratio // 100 - 450
+    assert found["nvidia.com/gpumem-percentage"] == ratio
+    assert (found["nvidia.com/gpu"], found["nvidia.com/gpucores"]) == (20, 100)
+    one_percent = Amounts(1, None, 1).memory_mib(families.room(card).one_mib)
+    assert one_percent == 149
+    assert one_percent * ratio <= found["nvidia.com/gpumem"]
+    assert Amounts().memory_mib(families.room(card).one_mib) == 14910
 
 
 def test_a_node_without_a_file_offers_hami_and_alibaba(tmp_path: Path) -> None:
@@ -135,7 +150,8 @@ def test_names_of_ones_own_stand_in_the_file(tmp_path: Path) -> None:
         "mine", memory="x.io/mem", memory_unit_bytes=256 * MIB, cores="x.io/core", anchor="cores"
     )
     assert found.placement == "spread"
-    assert families.capacity(found.families[1], [15 * GIB] * 2, 40) == {
+    cards = [Card(n, f"GPU-{n}", 15 * GIB) for n in range(2)]
+    assert families.capacity(found.families[1], cards) == {
         "x.io/mem": 120,
         "x.io/core": 200,
     }

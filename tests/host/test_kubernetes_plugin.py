@@ -39,12 +39,19 @@ class Rig:
     """A node of two cards of 16 GiB, its kubelet, its API server and the plugin between them."""
 
     def __init__(
-        self, path: Path, offered: Config, cards: Sequence[tuple[int, int]] = TWO_CARDS
+        self,
+        path: Path,
+        offered: Config,
+        cards: Sequence[tuple[int, int]] = TWO_CARDS,
+        ratio: int = 100,
     ) -> None:
         self.path = path
         self.offered = offered
         self.forgotten_s = FORGOTTEN_S
         self.tree = CoreTree(path / "tree", cards)
+        for card in self.tree.cards:
+            self.tree.host.card[card].overcommit_ratio = ratio
+        self.tree.write()
         # Short: a socket's path has 107 bytes.
         self.kubelet = KubeletPeer(path / "k")
         self.api = ApiPeer()
@@ -143,8 +150,9 @@ def rigs(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
         *families: Any,
         placement: str = "binpack",
         cards: Sequence[tuple[int, int]] = TWO_CARDS,
+        ratio: int = 100,
     ) -> Rig:
-        rig = Rig(tmp_path, Config(families or (FAMILIES["hami"],), placement), cards)
+        rig = Rig(tmp_path, Config(families or (FAMILIES["hami"],), placement), cards, ratio)
         made.append(rig)
         rig.start()
         return rig
@@ -448,14 +456,25 @@ def test_a_device_of_two_containers_needs_an_engine_that_names_them(rig: Rig) ->
 KEPT = 450 * MIB
 
 
-@pytest.mark.parametrize("parts", [[(95, "percent"), (5, "percent")], [(745, "mib")] * 20])
+@pytest.mark.parametrize(
+    ("ratio", "parts"),
+    [
+        (100, [(95, "percent"), (5, "percent")]),
+        (100, [(745, "mib")] * 20),
+        (200, [(95, "percent"), (5, "percent"), (100, "percent")]),
+        (200, [(7455, "mib")] * 4),
+        (150, [(100, "percent"), (7680, "mib")]),
+    ],
+)
 def test_what_is_published_counted_and_given_is_one_number(
-    rigs: Callable[..., Rig], parts: list[tuple[int, str]]
+    rigs: Callable[..., Rig], ratio: int, parts: list[tuple[int, str]]
 ) -> None:
     """Of 15360 MiB the driver keeps 450; what the extender finds room for the node gives."""
-    rig = rigs(cards=((15360 * MIB, KEPT),))
+    rig = rigs(cards=((15360 * MIB, KEPT),), ratio=ratio)
+    published = 15360 * ratio // 100 - 450
     wait(lambda: rig.api.patches > 0, "the node's status")
-    assert rig.api.node["status"]["capacity"]["nvidia.com/gpumem"] == "14910"
+    assert rig.api.node["status"]["capacity"]["nvidia.com/gpumem"] == str(published)
+    assert rig.api.node["status"]["capacity"]["nvidia.com/gpumem-percentage"] == str(ratio)
     cluster = extender.Cluster((FAMILIES["hami"],), "binpack")
     cluster.node("node", rig.api.node["metadata"]["annotations"])
     given = 0
@@ -469,8 +488,8 @@ def test_what_is_published_counted_and_given_is_one_number(
         mib = int(rig.settings(name)["CGPU_MEM"].removesuffix("MiB"))
         rig.enter(name, f"{number:064}", f"gpu=0,mem={mib * MIB}")
         given += mib
-        assert cluster.nodes["node"][0].free_memory == 14910 - given
-    over = {GPU: "1", "nvidia.com/gpumem": str(14910 - given + 1)}
+        assert cluster.nodes["node"][0].free_memory == published - given
+    over = {GPU: "1", "nvidia.com/gpumem": str(published - given + 1)}
     rig.api.add("over", main=over)
     with pytest.raises(CgpuError, match="no card of node has room"):
         cluster.reserve(rig.api.pods["over"], "node")
@@ -479,9 +498,20 @@ def test_what_is_published_counted_and_given_is_one_number(
         rig.kubelet.start("over", "main", GPU)
 
 
-def test_more_than_a_card_can_give_is_not_given(rigs: Callable[..., Rig]) -> None:
-    """Two cards are published as their sum, by which a stock scheduler takes such a pod."""
-    rig = rigs(cards=((15360 * MIB, KEPT),) * 2)
+@pytest.mark.parametrize("ratio", [100, 300])
+def test_more_than_a_card_can_give_is_not_given(rigs: Callable[..., Rig], ratio: int) -> None:
+    """
+    Two cards are published as their sum, by which a stock scheduler takes such a pod.
+
+    So is a card that promises more than it has, of which no container has more than the card.
+    """
+    rig = rigs(cards=((15360 * MIB, KEPT),) * 2, ratio=ratio)
+    wait(lambda: rig.api.patches > 0, "the node's status")
+    cluster = extender.Cluster((FAMILIES["hami"],), "binpack")
+    cluster.node("node", rig.api.node["metadata"]["annotations"])
+    rig.api.add("wide", main={GPU: "1", "nvidia.com/gpumem": "14911"})
+    with pytest.raises(CgpuError, match="no card of node has room"):
+        cluster.reserve(rig.api.pods["wide"], "node")
     with pytest.raises(Refused, match="15000 MiB asked, 14910 MiB free"):
         rig.run("one", gpumem=15000)
     assert rig.run("two", gpumem=14910) == rig.cards[:1]

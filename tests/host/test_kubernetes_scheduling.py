@@ -75,6 +75,33 @@ def test_without_an_amount_of_memory_the_card_is_whole() -> None:
     assert take(cards, b=part(1)) is None
 
 
+def test_an_overcommitted_card_takes_more_containers_and_none_above_itself() -> None:
+    cards = [Card("c", 16384, 2 * 16384)]
+    assert take(cards, a=part(16384)) == {"a": ("c",)}
+    assert take(cards, b=part(16385)) is None
+    assert judge({"b": part(16385)}, cards, "binpack") is None
+    assert take(cards, b=part(10000), d=part(6385), c=part(1)) is None
+    assert take(cards, b=part(10000), c=part(6384)) == {"b": ("c",), "c": ("c",)}
+    assert take(cards, d=part(1)) is None
+    assert judge({"d": part(16385)}, [Card("c", 16384, 4 * 16384)], "spread") is None
+
+
+def test_a_whole_card_is_the_card_itself_whatever_it_promises() -> None:
+    cards = [Card("c", 14910, 15360 * 2 - 450)]
+    assert take(cards, a=Part(Amounts())) == {"a": ("c",)}
+    assert take(cards, b=Part(Amounts())) == {"b": ("c",)}
+    assert cards[0].free_memory == 450
+
+
+@pytest.mark.parametrize(("placement", "first"), [("binpack", "c0"), ("spread", "c1")])
+def test_of_cards_with_different_ratios_the_emptier_part_counts(placement: str, first: str) -> None:
+    """A card that has promised half of twice itself is fuller than an empty one."""
+    cards = [Card("c0", 16384, 2 * 16384), Card("c1", 16384, 16384)]
+    cards[0].free_memory = 16384
+    assert take(cards, placement, a=part(1000)) == {"a": (first,)}
+    good({"a": part(1000)}, cards, placement)
+
+
 def test_containers_of_a_card_are_counted() -> None:
     cards = [Card("c", 16384, 16384, free_containers=1)]
     assert take(cards, a=part(1)) is not None
