@@ -66,6 +66,7 @@ PANELS = {
     },
     "Daemons": {
         "agent": ("pycgpu.cli.agent", "Be the daemon behind run, or tell its counters."),
+        "parkd": ("pycgpu.cli.parkd", "Park and resume containers of the module."),
         "exporter": ("pycgpu.cli.exporter", "Serve metrics for Prometheus."),
         "device-plugin": (
             "pycgpu.cli.device_plugin",

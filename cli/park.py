@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.agent import client, moves
+from pycgpu.agent import moves
 from pycgpu.request.model import MIB
 from pycgpu.tree import procfs, target
 
@@ -26,7 +26,10 @@ def park(
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open.")
     ] = None,
-    socket: Annotated[str, typer.Option(help="Where the agent answers.")] = client.SOCKET,
+    socket: Annotated[
+        str | None,
+        typer.Option(help="Where the agent or `cgpu parkd` answers; default: its own place."),
+    ] = None,
 ) -> None:
     """
     Move a container's memory to the host; it comes back when its program calls CUDA.

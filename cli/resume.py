@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pycgpu.agent import client, moves
+from pycgpu.agent import moves
 from pycgpu.tree import procfs, target
 
 from ._complete import Container
@@ -21,7 +21,10 @@ def resume(
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open.")
     ] = None,
-    socket: Annotated[str, typer.Option(help="Where the agent answers.")] = client.SOCKET,
+    socket: Annotated[
+        str | None,
+        typer.Option(help="Where the agent or `cgpu parkd` answers; default: its own place."),
+    ] = None,
 ) -> None:
     """Bring a parked container back. Without room it waits, and comes back by itself."""
     tree = root or procfs.find_root()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Asking the agent to park a container, or to bring it back."""
+"""Asking whoever moves a door's containers: the agent its own, ``cgpu parkd`` the module's."""
 
 from __future__ import annotations
 
 import errno
 
+from pycgpu import parking
 from pycgpu.agent import client
 from pycgpu.errors import CgpuError
 from pycgpu.tree import procfs
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 TIMEOUT_S = 600.0
 
 
-def park(container_id: str, root: str, *, hold: bool = False, socket: str = client.SOCKET) -> int:
+def park(container_id: str, root: str, *, hold: bool = False, socket: str | None = None) -> int:
     """
     Move a container's memory to the host; return its bytes.
 
     Args:
         hold: it comes back by :func:`resume` alone, not when it calls CUDA.
+        socket: who is asked; None: whoever moves this door's containers.
 
     Raises:
         CgpuError: why it cannot be parked; it goes on as before.
@@ -34,7 +36,7 @@ def park(container_id: str, root: str, *, hold: bool = False, socket: str = clie
     return int(answer["bytes"])
 
 
-def resume(container_id: str, root: str, *, socket: str = client.SOCKET) -> str:
+def resume(container_id: str, root: str, *, socket: str | None = None) -> str:
     """
     Bring a container back; return "", or why it waits.
 
@@ -47,12 +49,19 @@ def resume(container_id: str, root: str, *, socket: str = client.SOCKET) -> str:
     return "" if answer.get("ok") else str(answer["message"])
 
 
-def _ask(message: dict[str, Any], root: str, socket: str) -> dict[str, Any]:
+def _ask(message: dict[str, Any], root: str, socket: str | None) -> dict[str, Any]:
     if "park" not in procfs.read_features(root):
         raise CgpuError(
-            f"{root}: this door cannot park: only containers of the agent (`cgpu run`) are parked"
+            f"{root}: this door cannot park: `cgpu upgrade` takes it to a version that does"
         )
+    agents = procfs.is_users(root)
+    path = socket or (client.SOCKET if agents else parking.SOCKET)
     try:
-        return client.ask(message, path=socket, timeout_s=TIMEOUT_S)
+        return client.ask(message, path=path, timeout_s=TIMEOUT_S)
     except (OSError, ValueError) as error:
-        raise CgpuError(f"the agent does not answer at {socket}: {error}") from error
+        if agents:
+            raise CgpuError(f"the agent does not answer at {path}: {error}") from error
+        raise CgpuError(
+            f"no cgpu parkd answers at {path}, which parks the module's containers: start it by"
+            f" `systemctl start cgpu-parkd`, or `sudo cgpu parkd` ({error})"
+        ) from error

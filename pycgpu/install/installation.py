@@ -190,10 +190,7 @@ def plan(options: Options, host: Host) -> list[Step]:
     steps += files(options, host)
     if options.runtimes:
         steps.append(_runtime(options, host))
-    for unit in units(options, host):
-        now = unit in service.OWN
-        shown = f"systemctl enable {'--now ' if now else ''}{unit}"
-        steps.append(Step("service", shown, {"unit": unit, "now": now}))
+    steps += map(enable, units(options, host))
     if options.load and not options.agent:
         steps.append(Step("load", "load cgpu_km, its core, and cgpu_rm", {}))
     return steps
@@ -229,9 +226,16 @@ def units(options: Options, host: Host) -> list[str]:
     """Return the services that belong to the installation."""
     if not host.systemd:
         return []
-    first = service.AGENT if options.agent else service.MODULE
+    first = [service.AGENT] if options.agent else [service.MODULE, service.PARKD]
     others = ((service.EXPORTER, options.exporter), (service.USAGE, options.usage))
-    return [first, *(unit for unit, wanted in others if wanted)]
+    return [*first, *(unit for unit, wanted in others if wanted)]
+
+
+def enable(unit: str) -> Step:
+    """Return the step that has systemd start a service, now if its program is the package's."""
+    now = unit in service.OWN
+    shown = f"systemctl enable {'--now ' if now else ''}{unit}"
+    return Step("service", shown, {"unit": unit, "now": now})
 
 
 def files(options: Options, host: Host) -> list[Step]:
@@ -352,6 +356,7 @@ def _start_by_hand(options: Options) -> list[str]:
     else:
         lines = [f"{missing}: run `modprobe cgpu_km`, `modprobe cgpu_rm` and"]
         lines.append(f"`{options.cgpu} cards --apply` at boot")
+        lines.append(f"{missing}: start `{options.cgpu} parkd` for `cgpu park`")
     if options.exporter:
         lines.append(f"{missing}: start `{options.cgpu} exporter` for the metrics")
     if options.usage:

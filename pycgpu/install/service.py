@@ -7,6 +7,7 @@ MODULE = "cgpu.service"
 EXPORTER = "cgpu-exporter.service"
 AGENT = "cgpud.service"
 USAGE = "cgpu-usage.service"
+PARKD = "cgpu-parkd.service"
 
 #: The exporter's, unless it is told another.
 EXPORTER_PORT = 9836
@@ -77,6 +78,22 @@ Restart=on-failure
 [Install]
 WantedBy=multi-user.target
 """
+_PARKD = """\
+[Unit]
+Description=cgpu: parks containers of the module, and brings them back
+After=cgpu.service
+
+[Service]
+ExecStart={cgpu} parkd
+Restart=always
+RestartSec=100ms
+# Those that are parked wait for it.
+OOMScoreAdjust=-900
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
 _AGENT = """\
 [Unit]
 Description=cgpu: agent that shares NVIDIA GPUs without a kernel module
@@ -110,10 +127,10 @@ _RULES = """\
 ACTION=="add", SUBSYSTEM=="module", KERNEL=="nvidia|nvidia_uvm", RUN+="{cgpu} device-nodes"
 ACTION=="bind", SUBSYSTEM=="pci", DRIVER=="nvidia", RUN+="{cgpu} device-nodes"
 """
-_TEXTS = {MODULE: _MODULE, EXPORTER: _EXPORTER, AGENT: _AGENT, USAGE: _USAGE}
+_TEXTS = {MODULE: _MODULE, EXPORTER: _EXPORTER, AGENT: _AGENT, USAGE: _USAGE, PARKD: _PARKD}
 
 #: Services whose programs are the package's own: they hold its files, and events of the tree.
-OWN = (EXPORTER, USAGE, AGENT)
+OWN = (EXPORTER, USAGE, AGENT, PARKD)
 
 
 #: What udev does when the driver comes.

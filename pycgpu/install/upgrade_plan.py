@@ -67,7 +67,7 @@ def _ungranted(held: Journal) -> str:
     return next((match[1] for match in found if match), "allow")
 
 
-_OURS = r"^ExecStart(?:Post)?=-?(\S+) (?:exporter|usage --record|agent|cards --apply)$"
+_OURS = r"^ExecStart(?:Post)?=-?(\S+) (?:exporter|usage --record|agent|parkd|cards --apply)$"
 
 
 def _program(held: Journal) -> str:
@@ -111,6 +111,12 @@ def place_steps(request: Request, options: Options, host: Host, held: Journal) -
         # What somebody has changed since is left to him.
         if before != step.data["text"] and before == ours.get(step.data["path"], before):
             steps.append(step)
+    enabled = {step.data["unit"] for step in held.steps if step.kind == "service"}
+    steps += [
+        installation.enable(unit)
+        for unit in installation.units(options, host)
+        if unit not in enabled
+    ]
     tools = request.tools
     if tools is not None:
         data = {"link": tools, "to": os.path.realpath(sys.prefix), "before": os.readlink(tools)}

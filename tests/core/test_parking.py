@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycgpu.core import MAX_CARDS, Tenant, Topology, ffi, lib
@@ -286,7 +286,10 @@ class Card:
             assert account.current_bytes == one.used
             assert account.parked_bytes >= sum(one.pieces)
             if one.limit is not None:
-                assert account.current_bytes + account.parked_bytes <= one.limit
+                # Of what a return was charged too much at first, a part was of its slack.
+                slack = lib.CGPU_RETURN_SLACK_BYTES + (one.limit >> lib.CGPU_RETURN_SLACK_SHIFT)
+                over = slack if one.state == RESUMING else 0
+                assert account.current_bytes + account.parked_bytes <= one.limit + over
             if one.state == RUNNING:
                 assert account.parked_bytes == account.slack_bytes == 0
                 assert self.shown(one) is None
@@ -315,6 +318,7 @@ class Card:
 
 
 @given(st.integers(0, 2**32))
+@example(2_143_289_344)
 def test_whoever_comes_back_finds_all_its_room(seed: int) -> None:
     card = Card(seed)
     for _ in range(200):

@@ -75,6 +75,9 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
     assert "snap.docker.dockerd.service" in order
     unit = (host.prefix / "etc/systemd/system/cgpu-usage.service").read_text()
     assert "ExecStart=/usr/local/bin/cgpu usage --record\n" in unit
+    unit = (host.prefix / "etc/systemd/system/cgpu-parkd.service").read_text()
+    assert "ExecStart=/usr/local/bin/cgpu parkd\n" in unit
+    assert "systemctl enable --now cgpu-parkd.service" in filehost.kernel(host).ran
     assert host.loaded == {"nvidia", "cgpu_km", CORE, "cgpu_rm"}
     assert (host.prefix / "usr/lib/cgpu/cgpu-hook").exists()
     # Traces of use.

@@ -6,13 +6,20 @@ What a real card does is measured by hand and stands in docs/parking.md.
 
 from __future__ import annotations
 
+import errno
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pycgpu.parking import host_memory
+from pycgpu import parking
+from pycgpu.agent import moves
+from pycgpu.errors import CgpuError
+from pycgpu.parking import host_memory, service
+from pycgpu.parking.books import Books, Files, Moving, State, Wanting
 from tests.host import pretended_agent
+from tests.host.tree import make_tree, put
 
 GIB = 1 << 30
 HEAD = '''
@@ -225,3 +232,74 @@ def test_parking_fills_neither_the_host_nor_a_memory_cgroup(
         return
     with pytest.raises(host_memory.NoHostMemory, match=why):
         host_memory.check(7, 8 * GIB, root)
+
+
+def test_without_parkd_one_line_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_tree(tmp_path / "tree")
+    with pytest.raises(CgpuError, match="cannot park: `cgpu upgrade`"):
+        moves.park("one", str(root))
+    put(root, features="memory\npark")
+    monkeypatch.setattr(parking, "SOCKET", str(tmp_path / "parkd.sock"))
+    for ask in (moves.park, moves.resume):
+        with pytest.raises(CgpuError, match="start it by `systemctl start cgpu-parkd`") as failure:
+            ask("one", str(root))
+        assert "\n" not in str(failure.value)
+
+
+def test_a_second_parkd_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_LOCK_PATIENCE_S", 0)
+    path = str(tmp_path / "parkd.lock")
+    with (
+        service.only_one(path),
+        pytest.raises(CgpuError, match="a cgpu parkd runs already"),
+        service.only_one(path),
+    ):
+        pass
+    with service.only_one(path):
+        pass
+
+
+def test_the_books_are_read_from_the_tree_and_changed_by_commands(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "tree", cards=2)
+    waits = (
+        "one state=parked since_ns=5 bytes=6 asked_ns=7 short_gpu=1 short_bytes=8 pid=9,10\n"
+        "two state=resuming since_ns=1 bytes=0 pid=2"
+    )
+    put(root, parking=waits)
+    for card in range(2):
+        directory = root / f"container/one/{card}"
+        directory.mkdir(parents=True)
+        put(directory, procs="9 1 5 python3 -m x\n10 2 0 cuda\n11 0 7 -")
+    books = Books(Files(str(root)))
+    assert books.moving() == [
+        Moving("one", State.PARKED, 5, 6, (9, 10), asked_ns=7, short_card=1, short_bytes=8),
+        Moving("two", State.RESUMING, 1, 0, (2,)),
+    ]
+    # Who is not in the container any more is nobody to park.
+    assert books.holders("one") == {9: 10, 10: 0}
+    assert books.known() == {0: 0, 1: 0}
+    commands: dict[str, Callable[[], object]] = {
+        "park one pid=9,10": lambda: books.park("one", [9, 10]),
+        "parked one": lambda: books.parked("one"),
+        "return one foreign=0:3 foreign=1:5": lambda: books.come_back("one", {1: 5, 0: 3}),
+        "running one": lambda: books.running("one"),
+    }
+    for told, command in commands.items():
+        (root / "inst_ctl").write_text("")
+        command()
+        assert (root / "inst_ctl").read_text() == told
+
+
+@pytest.mark.parametrize(("asked", "wanting"), [("one", Wanting(1, 8)), ("two", Wanting(None, 0))])
+def test_who_has_to_wait_is_told_for_what(tmp_path: Path, asked: str, wanting: Wanting) -> None:
+    class Refusing(Files):
+        def write(self, path: str, data: bytes) -> int:
+            raise BlockingIOError(errno.EAGAIN, "no room")
+
+    put(make_tree(tmp_path / "tree"), parking=(
+        "one state=parked since_ns=5 bytes=6 asked_ns=7 short_gpu=1 short_bytes=8 pid=9\n"
+        "two state=parked since_ns=5 bytes=6 asked_ns=9 pid=9"
+    ))  # fmt: skip
+    assert Books(Refusing(str(tmp_path / "tree"))).come_back(asked, {}) == wanting

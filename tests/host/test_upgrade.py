@@ -179,6 +179,25 @@ def test_a_hot_upgrade_replaces_core_and_files_under_containers(
     }
 
 
+def test_a_service_that_came_with_a_version_is_there_after_an_upgrade_to_it(
+    host: Host, options: Options, request_: Request
+) -> None:
+    before = state(host.prefix)
+    installation.install(options, host)
+    unit = "etc/systemd/system/cgpu-parkd.service"
+    held = journal.read(host)
+    old = [one for one in held.steps if "cgpu-parkd" not in str(one.data.get("unit", one.data))]
+    assert len(old) == len(held.steps) - 2
+    journal.write(host, held._replace(steps=old))
+    (host.prefix / unit).unlink()
+    upgrade.upgrade(request_, host)
+    assert (host.prefix / unit).exists()
+    assert "systemctl enable --now cgpu-parkd.service" in filehost.kernel(host).ran
+    installation.uninstall(host)
+    assert "systemctl disable --now cgpu-parkd.service" in filehost.kernel(host).ran
+    assert state(host.prefix) == before
+
+
 def test_after_upgrades_there_and_back_uninstalling_leaves_nothing(
     host: Host, options: Options, request_: Request
 ) -> None:
@@ -427,8 +446,9 @@ def test_a_cold_upgrade_takes_what_a_hot_one_cannot(
     assert f"cgpu {pycgpu.__version__} is now {NEW} (cold)" in notes
     assert host.loaded == {"nvidia", "cgpu_km", NEW_CORE, "cgpu_rm"}
     enabled = [line for line in filehost.kernel(host).ran if line.startswith("systemctl enable")]
-    assert enabled[-2:] == [
+    assert enabled[-3:] == [
         "systemctl enable cgpu.service",
+        "systemctl enable --now cgpu-parkd.service",
         "systemctl enable --now cgpu-exporter.service",
     ]
     installation.uninstall(host)
