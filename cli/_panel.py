@@ -36,6 +36,8 @@ def lines(card: CardView, history: Sequence[float], look: Look) -> list[str]:
         history, max(0, width - _LABEL - bar_width - len(text)), ascii=look.ascii
     )
     memory = f"  {used // MIB} of {total // MIB if total else '?'} MiB, {promised // MIB} promised"
+    if parked := card.parked_bytes:
+        memory += f", {parked // MIB} parked"
     return [
         cut(plain(_title(card), look), width),
         _line("compute", None if busy is None else busy / 100, "good", bar_width, look)

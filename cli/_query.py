@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pycgpu import __version__
+from pycgpu.request.idle_time import shown
 from pycgpu.request.model import MIB
 from pycgpu.tree.nvml import Board, Detail
 from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
@@ -44,6 +45,8 @@ def _memory(card: CardView) -> list[Section]:
         ("Promised", told.allocated_bytes),
         ("Used", told.used_bytes if used is None else used),
         ("Free", told.free_bytes),
+        ("Parked", card.parked_bytes),
+        ("Reserved For Returns", card.reserved_bytes),
     )
     shown = [(name, None if size is None else size // MIB, "MiB") for name, size in rows]
     return [Section("FB Memory Usage", shown)]
@@ -122,6 +125,12 @@ def _container(view: ContainerView) -> Section:
             ("ID", one.id, ""),
             ("Memory Used", view.used_bytes // MIB, "MiB"),
             ("Memory Limit", "none" if limit is None else limit, "" if limit is None else "MiB"),
+            ("State", one.state, ""),
+            ("State For", None if view.state_s is None else round(view.state_s), "s"),
+            ("Waits For Room", "Yes" if one.waits_for_room else "No", ""),
+            ("Memory Parked", one.parked_bytes // MIB, "MiB"),
+            ("Memory Reserved", one.reserved_bytes // MIB, "MiB"),
+            ("Idle Park", shown(one.idle_park_s), ""),
             ("Weight", one.weight, ""),
             ("Quota", "none" if one.quota is None else one.quota, "%" if one.quota else ""),
             ("Quota Min", one.quota_min or "none", "%" if one.quota_min else ""),

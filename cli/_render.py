@@ -78,8 +78,7 @@ def listing(snapshot: Snapshot) -> list[str]:
         for one in card.containers:
             limit = one.status.memory_bytes
             size = "no limit" if limit is None else f"{limit // MIB} MiB"
-            named = one.status.name if one.name is None else clean(str(one.name))
-            lines.append(f"  {named}: {size} (ID: {one.status.id})")
+            lines.append(f"  {clean(one.label)}: {size} (ID: {one.status.id})")
     return lines
 
 
@@ -88,11 +87,7 @@ def compact(snapshot: Snapshot, look: Look) -> list[str]:
     rows = []
     for card in snapshot.cards:
         index, name, _, _, memory, busy, heat, watts = (cell.text for cell in _card(card))
-        held = ", ".join(
-            f"{one.status.name if one.name is None else clean(str(one.name))}"
-            f" {_mib(one.used_bytes)}"
-            for one in card.containers
-        )
+        held = ", ".join(f"{clean(one.label)} {_held(one)}" for one in card.containers)
         used, _, total = memory.split(" / ")
         rows.append([index, name, busy, heat, watts, f"{used} / {total} MiB", held])
     widths = [max(width_of(row[column]) for row in rows) for column in range(6)] if rows else []
@@ -130,6 +125,7 @@ def notes(snapshot: Snapshot) -> list[str]:
                 " context, which no limit divides"
             )
         lines += _groups(card)
+        lines += _moved(card)
         if card.status.stat.get("policy_by_request"):
             lines.append(
                 f"GPU {card.status.card.index}: policy {policy_name(card.status.card.policy)} as a"
@@ -168,6 +164,31 @@ def _groups(card: CardView) -> list[str]:
         f"GPU {card.status.card.index}: group {clean(leader)} computes for {', '.join(names)}"
         for leader, names in members.items()
     ]
+
+
+def _moved(card: CardView) -> list[str]:
+    """Return a line for each container that is not where it computes, and since when."""
+    lines = []
+    for view in card.containers:
+        if view.status.state == "running":
+            continue
+        size, span = f"{_mib(view.held_bytes)} MiB", _span(view.state_s or 0)
+        said = {
+            "parking": f"moves to the host, {size}, for {span} so far",
+            "parked": f"is parked for {span}, {size} on the host",
+            "waits": f"waits for room for {size}, parked for {span}",
+            "resuming": f"comes back, {size}, for {span} so far",
+        }
+        # A later door may have other states.
+        what = said.get(view.status.state_word, f"is {view.status.state} for {span}")
+        lines.append(f"GPU {view.status.card}: {clean(view.label)} {what}")
+    return lines
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
 def cards(views: Sequence[CardView], look: Look) -> list[str]:
@@ -220,14 +241,16 @@ def container_row(card: CardView, view: ContainerView) -> list[Cell]:
     """Return the cells of :data:`CONTAINER_COLUMNS`."""
     one = view.status
     limit = one.memory_bytes
-    full = "" if limit is None else level(view.used_bytes, limit)
+    full = "" if limit is None else level(view.held_bytes, limit)
+    if one.state != "running":
+        full = "warn" if one.waits_for_room else "dim"
     throttled = view.share.throttled
     oom = one.events.get("oom", 0)
     return [
         Cell(str(one.card)),
         Cell(one.name),
         NONE if view.name is None else Cell(clean(str(view.name))),
-        Cell(f"{_mib(view.used_bytes)} / {'no limit' if limit is None else _mib(limit)}", full),
+        Cell(f"{_held(view)} / {'no limit' if limit is None else _mib(limit)}", full),
         Cell(str(one.weight), "warn" if one.weight == 0 else ""),
         _quota(one.quota, one.quota_min),
         _limit(card, view),
@@ -289,6 +312,11 @@ def percent(value: float | None, digits: int = 1, style: str = "") -> Cell:
 def ratio(value: float | None, style: str = "") -> Cell:
     """Return a part of one as percent."""
     return percent(None if value is None else 100 * value, 1, style)
+
+
+def _held(view: ContainerView) -> str:
+    word = view.status.state_word
+    return f"{'' if word == 'running' else f'{word} '}{_mib(view.held_bytes)}"
 
 
 def _mib(size_bytes: int) -> str:

@@ -26,8 +26,8 @@ CARD_HISTORY = 240
 HELP = (
     "↑ ↓ select   s sort by the next column   r reverse   ← → other columns",
     "space pause   + − faster, slower   c a line a card   q quit",
-    "w weight   u quota   m memory limit   p the card's policy   Esc give up",
-    "Tab to the processes and back   k end the selected process",
+    "w weight   u quota   m memory limit   i idle park   p the card's policy",
+    "Esc give up   Tab to the processes and back   k end the selected process",
 )
 # What an operator looks at first comes first, and goes last.
 CONTAINER_COLUMNS = (
@@ -57,7 +57,7 @@ PROCESS_COLUMNS = (
 SORTS: tuple[tuple[str, Callable[[ContainerView], str | float]], ...] = (
     ("container", lambda one: one.status.name),
     ("name", lambda one: "" if one.name is None else str(one.name)),
-    ("memory", lambda one: one.used_bytes),
+    ("memory", lambda one: one.held_bytes),
     ("weight", lambda one: one.status.weight),
     ("used", lambda one: one.share.used or 0),
     ("throttled", lambda one: one.share.throttled or 0),
@@ -173,8 +173,8 @@ class Screen:
             self.interval_s = min(60.0, max(0.25, self.interval_s * factor))
         elif key in ("?", "h"):
             self.help = not self.help
-        elif key in ("w", "u", "m", "p"):
-            self._begin({"w": "weight", "u": "quota", "m": "memory", "p": "policy"}[key])
+        elif key in EDITS:
+            self._begin(EDITS[key])
 
     def _rows(self) -> list[tuple[CardView, ContainerView]]:
         if self.snapshot is None:
@@ -196,8 +196,7 @@ class Screen:
         return []
 
     def _selected_name(self) -> str:
-        named = [one for _, one in self._rows() if _key(one) == self.selected]
-        return "".join(one.status.name if one.name is None else str(one.name) for one in named)
+        return "".join(one.label for _, one in self._rows() if _key(one) == self.selected)
 
     def _selected_process(self) -> ProcessUsage | None:
         listed = [one for one, _ in self._processes()]
@@ -412,10 +411,13 @@ class Screen:
         return line
 
 
+#: What the keys change.
+EDITS = {"w": "weight", "u": "quota", "m": "memory", "i": "idle_park", "p": "policy"}
 PROMPTS = {
     "weight": "new weight",
     "quota": "new quota in percent, 0 for none",
     "memory": "new memory limit, such as 8GiB",
+    "idle_park": "parked when idle for so long, such as 5m, or off",
     "policy": "new policy, number or name",
     "kill": "signal, TERM (also where nothing is typed) or KILL",
 }

@@ -54,7 +54,7 @@ def ps(
     else:
         rows = [_container(one, no_trunc or quiet) for one in views]
         titles = ["GPU", "CONTAINER", "NAME", "MIB", "LIMIT", "WEIGHT", "QUOTA", "PROCESSES"]
-        titles.append("GROUP")
+        titles += ["GROUP", "STATE", "PARKED"]
         column = 1
     if quiet:
         for word in dict.fromkeys(row[column] for row in rows):
@@ -75,6 +75,8 @@ def _container(one: ContainerView, full: bool) -> list[str]:
         "-" if one.status.quota is None else str(one.status.quota),
         str(len(one.status.processes)),
         one.status.group or "-",
+        one.status.state_word,
+        str(one.status.parked_bytes >> 20),
     ]
 
 

@@ -23,12 +23,12 @@ from ..request.model import POLICIES
 from . import cards, counters, events, metric_names, procfs, snapshot, usage
 from .counters import Counters
 from .metric_family import family
+from .metric_labels import CARD_LABELS, CONTAINER_LABELS, of_card, of_container
 from .names import ContainerName
+from .parking_metrics import Parking
 from .snapshot import CardView, ContainerView, Snapshot
 from .usage import Reading, Sums
 
-CARD_LABELS = ("gpu", "uuid", "device")
-CONTAINER_LABELS = ("gpu", "uuid", "container", "id", "name", "pod", "namespace")
 #: Counters of a container's ``stat`` that are nanoseconds: key, metric, help.
 _TIMES = (
     ("granted_ns", "cgpu_container_granted_seconds", "Time of the card that was its to use."),
@@ -90,6 +90,7 @@ class Exporter:
         self._names: dict[str, ContainerName] = {}
         self._counters: Counters | None = None
         self._events: Counter[str] = Counter()
+        self._parking = Parking()
         self._last_event_ns = -1
         self._readings: dict[str, Reading] = {}
         self._sums: dict[tuple[str, str | None], Sums] = {}
@@ -130,6 +131,7 @@ class Exporter:
         yield from _containers(taken)
         self._add_up(taken)
         yield from self._sum_metrics(taken)
+        yield from self._parking.metrics(taken)
         yield self._event_metric()
         for whose in self._others:
             yield from metric_names.NAMES[whose](taken)
@@ -172,11 +174,11 @@ class Exporter:
                 place = str(card.status.card.index)
                 for one in card.containers:
                     sums = self._sums[place, one.status.id]
-                    rows.append((_container_labels(card, one), getattr(sums, key)))
+                    rows.append((of_container(card, one), getattr(sums, key)))
             yield family(CounterMetricFamily, name, text, CONTAINER_LABELS, rows)
         billed = [
             (
-                _container_labels(card, one),
+                of_container(card, one),
                 self._gpu_hours[str(card.status.card.index), one.status.id],
             )
             for card in taken.cards
@@ -185,7 +187,7 @@ class Exporter:
         name = "cgpu_container_billed_gpu_hours"
         text = "Hours, times the card's units, times the larger part of compute and memory."
         yield family(CounterMetricFamily, name, text, CONTAINER_LABELS, billed)
-        boards = ((_card_labels(v), v.board.energy_j if v.board else None) for v in taken.cards)
+        boards = ((of_card(v), v.board.energy_j if v.board else None) for v in taken.cards)
         text = "Energy that the board has drawn since its driver was loaded."
         yield family(CounterMetricFamily, "cgpu_gpu_energy_joules", text, CARD_LABELS, boards)
 
@@ -206,6 +208,7 @@ class Exporter:
                 continue
             if event.time_ns > self._last_event_ns:
                 self._events[event.kind] += 1
+                self._parking.count(event)
                 newest = max(newest, event.time_ns)
         self._last_event_ns = newest
 
@@ -226,28 +229,9 @@ def _info(taken: Snapshot) -> Metric:
     return metric
 
 
-def _card_labels(view: CardView) -> list[str]:
-    card = view.status.card
-    name = None if view.board is None else view.board.name
-    return [str(card.index), card.uuid, name or ""]
-
-
-def _container_labels(card: CardView, view: ContainerView) -> list[str]:
-    one, name = view.status, view.name
-    return [
-        str(one.card),
-        card.status.card.uuid,
-        one.name,
-        one.id,
-        "" if name is None else name.name,
-        "" if name is None else name.pod or "",
-        "" if name is None else name.namespace or "",
-    ]
-
-
 def _cards(taken: Snapshot) -> Iterator[Metric]:
     def gauge(name: str, text: str, read: Callable[[CardView], float | None]) -> Metric:
-        rows = ((_card_labels(view), read(view)) for view in taken.cards)
+        rows = ((of_card(view), read(view)) for view in taken.cards)
         return family(GaugeMetricFamily, f"cgpu_gpu_{name}", text, CARD_LABELS, rows)
 
     def board(name: str) -> Callable[[CardView], float | None]:
@@ -296,12 +280,12 @@ def _cards(taken: Snapshot) -> Iterator[Metric]:
     for view in taken.cards:
         for number, name in enumerate(POLICIES):
             in_force = number == view.status.card.policy
-            policy.add_metric([*_card_labels(view), name], float(in_force))
+            policy.add_metric([*of_card(view), name], float(in_force))
     yield policy
 
 
 def _containers(taken: Snapshot) -> Iterator[Metric]:
-    views = [(_container_labels(card, one), one) for card in taken.cards for one in card.containers]
+    views = [(of_container(card, one), one) for card in taken.cards for one in card.containers]
 
     def gauge(name: str, text: str, read: Callable[[ContainerView], float | None]) -> Metric:
         rows = ((labels, read(one)) for labels, one in views)

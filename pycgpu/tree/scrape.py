@@ -23,6 +23,7 @@ _BYTES_MAX = 32 << 20
 _USED = "cgpu_container_used_seconds_total"
 _MEMORY = "cgpu_container_memory_used_bytes"
 _LIMIT = "cgpu_container_memory_limit_bytes"
+_PARKED = "cgpu_container_parked_bytes"
 
 
 class Row(NamedTuple):
@@ -34,6 +35,7 @@ class Row(NamedTuple):
     memory_bytes: int
     limit_bytes: int | None
     used: float | None
+    parked_bytes: int = 0
 
 
 Values = dict[tuple[str, str], tuple[dict[str, str], dict[str, float]]]
@@ -77,7 +79,7 @@ def values(text: str) -> Values:
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.name in (_USED, _MEMORY, _LIMIT):
+                if sample.name in (_USED, _MEMORY, _LIMIT, _PARKED):
                     key = sample.labels["gpu"], sample.labels["id"]
                     if not (is_number(key[0]) and math.isfinite(sample.value)):
                         raise ValueError(f"gpu {key[0][:40]!r} has {sample.name} {sample.value}")
@@ -109,10 +111,9 @@ def rows(node: str, before: Values, after: Values, elapsed_s: float) -> list[Row
         last, limit = told.get(_USED), told.get(_LIMIT)
         used = None if first is None or last is None else max(0.0, last - first) / elapsed_s
         name = label(labels, key[1])
-        memory = int(told.get(_MEMORY, 0))
-        found.append(
-            Row(node, int(key[0]), name, memory, None if limit is None else int(limit), used)
-        )
+        memory, parked = int(told.get(_MEMORY, 0)), int(told.get(_PARKED, 0))
+        limit = None if limit is None else int(limit)
+        found.append(Row(node, int(key[0]), name, memory, limit, used, parked))
     return found
 
 

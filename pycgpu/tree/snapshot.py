@@ -46,18 +46,29 @@ class ContainerView(NamedTuple):
     """
     A container on one card; ``name`` is None where no engine knows it, ``limit`` where nothing
     enforces one: without a bridge, under the driver's own sharing, and for a group's member, which
-    computes in its leader's.
+    computes in its leader's. ``state_s``: for how long it is in its state; None: it never moved.
     """
 
     status: ContainerStatus
     name: ContainerName | None
     share: Share
     limit: Limit | None = None
+    state_s: float | None = None
 
     @property
     def used_bytes(self) -> int:
         """What is charged to it: also memory whose process is gone."""
         return self.status.stat.get("current_bytes", self.status.used_bytes)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it has, on the card and parked: that counts against its limit."""
+        return self.used_bytes + self.status.parked_bytes
+
+    @property
+    def label(self) -> str:
+        """Its name where one is known, else its short id; the name is others' choice."""
+        return self.status.name if self.name is None else str(self.name)
 
 
 class CardView(NamedTuple):
@@ -66,6 +77,16 @@ class CardView(NamedTuple):
     status: CardStatus
     board: Board | None
     containers: tuple[ContainerView, ...]
+
+    @property
+    def parked_bytes(self) -> int:
+        """What its parked containers have on the host."""
+        return self.status.stat.get("parked_bytes", 0)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What is kept free for containers that move, and not taken yet."""
+        return self.status.stat.get("reserved_bytes", 0)
 
     @property
     def utilization(self) -> float | None:
@@ -184,6 +205,10 @@ def _read_tree(root: str, known: dict[str, ContainerName], prefix: str) -> _Tree
     )
 
 
+def _seconds_since(then_ns: int | None, now_ns: int) -> float | None:
+    return None if then_ns is None else max(0, now_ns - then_ns) / 1e9
+
+
 def _composed(
     root: str,
     tree: _Tree,
@@ -192,6 +217,7 @@ def _composed(
     before: Counters | None,
     after: Counters | None,
 ) -> Snapshot:
+    now_ns = time.monotonic_ns()
     cards = []
     for one, granted in tree.cards:
         index = one.card.index
@@ -204,6 +230,7 @@ def _composed(
                     (after or {}).get((index, container.name)),
                 ),
                 limit,
+                _seconds_since(container.state_since_ns, now_ns),
             )
             for container, limit in zip(one.containers, granted, strict=True)
         ]

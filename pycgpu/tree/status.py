@@ -66,6 +66,11 @@ class ContainerStatus(NamedTuple):
         return bool(self.stat.get("waits_for_room")) and self.state == "parked"
 
     @property
+    def state_word(self) -> str:
+        """Its state, or ``waits`` where it is parked and waits for room."""
+        return "waits" if self.waits_for_room else self.state
+
+    @property
     def leader(self) -> str | None:
         """The id of another container, whose compute this one's is; None: it has its own."""
         return None if self.group == self.id else self.group

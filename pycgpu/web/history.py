@@ -129,6 +129,7 @@ class Host:
         return {
             "id": key[1],
             "label": label(part.labels, ""),
+            "state": told.states.get(key),
             "figures": part.figures,
             "now": self._now[key],
             "hour": {name: self._grown(key, name) for name in _SUMMED if name in part.figures},

@@ -29,7 +29,7 @@ class Reading(NamedTuple):
 
     time_s: the wall clock's; ``clock_s`` is never set back, and shares are measured by it.
     info: versions of the module and the driver.
-    policies: the one in force, by card.
+    policies: the one in force, by card. states: by container, where its memory is.
     """
 
     time_s: float
@@ -37,6 +37,7 @@ class Reading(NamedTuple):
     info: dict[str, str]
     cards: dict[int, Part]
     policies: dict[int, str]
+    states: dict[Key, str]
     containers: dict[Key, Part]
     events: dict[str, float]
 
@@ -48,7 +49,7 @@ def of(families: Iterable[Any]) -> Reading:
     Raises:
         CgpuError: the host has no tree, or what is told is not of an exporter of cgpu.
     """
-    told = Reading(time.time(), time.monotonic(), {}, {}, {}, {}, {})
+    told = Reading(time.time(), time.monotonic(), {}, {}, {}, {}, {}, {})
     is_up: float | None = None
     try:
         for family in families:
@@ -63,6 +64,9 @@ def of(families: Iterable[Any]) -> Reading:
                 elif name == "cgpu_gpu_policy":
                     if value:
                         told.policies[_card(labels)] = labels["policy"]
+                elif name == "cgpu_container_state":
+                    if value:
+                        told.states[_card(labels), labels["id"]] = labels["state"]
                 elif name.startswith(_CARD):
                     part = told.cards.setdefault(_card(labels), Part(labels, {}))
                     part.figures[name.removeprefix(_CARD)] = _finite(name, value)

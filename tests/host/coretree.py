@@ -7,6 +7,7 @@ What a command writes there, :meth:`CoreTree.store` gives to the core, which tak
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ class Container:
         lib.cgpu_grants_apply(create.grant, self.ledger)
         self.holders: dict[int, list[tuple[int, int, int, bytes]]] = {}
         self.stats: dict[int, dict[str, int]] = {}
+        self.parking: Any = None
 
     @property
     def cards(self) -> list[int]:
@@ -46,6 +48,18 @@ class Container:
         account = self.ledger.account[card]
         account.current_bytes += size_bytes
         account.peak_bytes = max(account.peak_bytes, account.current_bytes)
+        return self
+
+    def park(self, state: str, for_s: float = 0, waits: bool = False) -> Container:
+        """It has moved to the host, or is about to: it has no memory on a card."""
+        self.ledger.park_state = getattr(lib, f"CGPU_PARK_{state.upper()}")
+        self.parking = ffi.new("struct cgpu_parking *")
+        self.parking.since_ns = time.monotonic_ns() - int(for_s * 1e9)
+        self.parking.asked_ns = int(waits)
+        for card in self.cards:
+            account = self.ledger.account[card]
+            account.parked_bytes, account.current_bytes = account.current_bytes, 0
+        self.holders.clear()
         return self
 
     def count(self, card: int, **stats: int) -> Container:
@@ -164,6 +178,9 @@ class CoreTree:
         if container is not None and card is not None:
             view.grant = ffi.addressof(container.create.grant, card)
             view.account = ffi.addressof(container.ledger.account, card)
+            view.park_state = container.ledger.park_state
+            if container.parking is not None:
+                view.parking = container.parking
             holders = container.holders.get(card, [])
             array = ffi.new("struct cgpu_holder[]", len(holders))
             for one, (pid, inside, size_bytes, comm) in zip(array, holders, strict=True):

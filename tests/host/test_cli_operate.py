@@ -185,10 +185,10 @@ def test_a_policy_or_card_that_there_is_not_changes_nothing(tree: CoreTree, args
 
 def test_ps_lists_containers_and_processes_in_columns(tree: CoreTree) -> None:
     assert cgpu("ps", "--root", tree.root).stdout.splitlines() == [
-        "GPU  CONTAINER     NAME  MIB   LIMIT  WEIGHT  QUOTA  PROCESSES  GROUP",
-        "0    0123456789ab  -     1024  4096   3       -      1          -",
-        "0    0123ffffffff  -     0     8192   1       -      0          -",
-        "1    0123456789ab  -     0     1024   1       -      0          -",
+        "GPU  CONTAINER     NAME  MIB   LIMIT  WEIGHT  QUOTA  PROCESSES  GROUP  STATE    PARKED",
+        "0    0123456789ab  -     1024  4096   3       -      1          -      running  0",
+        "0    0123ffffffff  -     0     8192   1       -      0          -      running  0",
+        "1    0123456789ab  -     0     1024   1       -      0          -      running  0",
     ]
     assert cgpu("ps", "012345", "--root", tree.root).stdout.splitlines()[1:] == [
         "0    0123456789ab  4711  7       1024  python3"
@@ -196,6 +196,18 @@ def test_ps_lists_containers_and_processes_in_columns(tree: CoreTree) -> None:
     assert cgpu("ps", "-q", "--root", tree.root).stdout.split() == [HEX, OTHER]
     assert cgpu("ps", "-q", "-p", "--root", tree.root).stdout == "4711\n"
     assert cgpu("ps", "nobody", "--root", tree.root).returncode == 1
+
+
+@pytest.mark.parametrize(("waits", "word"), [(False, "parked"), (True, "waits")])
+def test_ps_tells_what_is_parked(tree: CoreTree, waits: bool, word: str) -> None:
+    tree.containers[HEX].park("parked", waits=waits)
+    tree.write()
+    lines = cgpu("ps", "--root", tree.root).stdout.splitlines()
+    assert [line.split()[3:5] + line.split()[-2:] for line in lines[1:]] == [
+        ["0", "4096", word, "1024"],
+        ["0", "8192", "running", "0"],
+        ["0", "1024", word, "0"],
+    ]
 
 
 # ---- events

@@ -44,7 +44,7 @@ def loaded(name: str) -> dict[str, Any]:
 @pytest.fixture
 def tree(tmp_path: Path) -> CoreTree:
     """A card with a pod's container, and an event of it."""
-    made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB)], features=("GATE",))
+    made = CoreTree(tmp_path / "tree", [(16 * GIB, GIB)], features=("GATE", "PARK"))
     made.create(HEX, f"gpu=0,mem={4 * GIB},weight=3,quota=50").hold(0, 4711, 7, GIB, "python3")
     grow(made, 1)
     made.events = "1700000000000000000 create id=x\n"
@@ -328,6 +328,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
             f"cgpu_container_compute_floor_ratio{C}": "0.5x40",
         },
         "30m",
+    ),
+    "CgpuContainerWaitsForRoom": (
+        {f"cgpu_container_waits_for_room{C}": "0x5 1x15"},
+        {f"cgpu_container_waits_for_room{C}": "0x9 1x0 0x10"},  # a moment
+        "10m",
     ),
     "CgpuContainerRefusedCalls": (
         {f"cgpu_container_refused_total{C}": "0+20x20"},

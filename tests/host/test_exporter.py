@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,6 +103,86 @@ def test_a_member_is_told_with_its_group(tree: CoreTree, registry: CollectorRegi
     assert registry.get_sample_value("cgpu_container_group", member) == 1
     alone = {**CONTAINER, "group": ""}
     assert registry.get_sample_value("cgpu_container_group", alone) is None
+
+
+@pytest.fixture
+def parking(tmp_path: Path) -> CoreTree:
+    """A door that parks, with a container on two cards."""
+    made = CoreTree(tmp_path / "parking", [(16 * GIB, 0)] * 2, features=("PARK",))
+    one = made.create(HEX, f"gpu=0,mem={4 * GIB},idle_park_s=300", "gpu=1,mem=max")
+    one.hold(0, 4711, 7, GIB, "python3").hold(1, 4711, 7, 2 * GIB, "python3")
+    made.write()
+    return made
+
+
+@pytest.mark.parametrize("state", ["running", "parking", "parked", "resuming"])
+def test_a_containers_state_is_one_of_four(parking: CoreTree, tmp_path: Path, state: str) -> None:
+    registry = CollectorRegistry()
+    registry.register(Exporter(str(parking.root), prefix=str(tmp_path)))
+    if state != "running":
+        parking.containers[HEX].park(state, waits=True)
+        parking.write()
+    for name in ("running", "parking", "parked", "resuming"):
+        found = registry.get_sample_value("cgpu_container_state", {**CONTAINER, "state": name})
+        assert found == (name == state)
+    moves = state in ("parking", "resuming")
+    assert [
+        registry.get_sample_value(f"cgpu_{name}", labels)
+        for name, labels in (
+            ("container_parked_bytes", CONTAINER),
+            ("container_memory_used_bytes", CONTAINER),
+            ("container_return_reserved_bytes", CONTAINER),
+            ("container_waits_for_room", CONTAINER),
+            ("container_idle_park_seconds", CONTAINER),
+            ("gpu_parked_bytes", CARD),
+            ("gpu_return_reserved_bytes", CARD),
+        )
+    ] == [
+        0 if state == "running" else GIB,
+        GIB if state == "running" else 0,
+        GIB if moves else 0,
+        state == "parked",
+        300,
+        GIB if state == "parked" else 0,
+        GIB if moves else 0,
+    ]
+    other = {**CONTAINER, "gpu": "1", "uuid": "GPU-00000000-0000-0000-0000-000000000002"}
+    assert registry.get_sample_value("cgpu_container_idle_park_seconds", other) is None
+
+
+def test_a_door_that_cannot_park_tells_nothing_of_it(registry: CollectorRegistry) -> None:
+    told = [family.name for family in registry.collect()]
+    assert not [name for name in told if re.search("park|resume|state|room", name)]
+
+
+def test_moves_are_counted_once_and_not_for_each_card(parking: CoreTree, tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    registry.register(Exporter(str(parking.root), prefix=str(tmp_path)))
+    own = {key: CONTAINER[key] for key in ("container", "id", "name", "pod", "namespace")}
+
+    def counted() -> list[float | None]:
+        names = ("parks", "park_waits", "resumes", "resume_seconds")
+        return [registry.get_sample_value(f"cgpu_{name}_total", own) for name in names]
+
+    assert counted() == [0, 0, 0, 0]
+    parking.events = (
+        f"1 create id={HEX}\n2 parked id={HEX} bytes=7\n3 waits id={HEX} bytes=7\n"
+        f"4 resumed id={HEX} waited_ms=1500\n5 parked id={HEX} bytes=7\n6 not_parked id={HEX}\n"
+        f"7 resumed id={HEX} waited_ms=250\n8 parked id=other bytes=7\n9 parked id={HEX}\n"
+    )
+    parking.write()
+    assert counted() == counted() == [3, 1, 2, 1.75]
+    rows = [
+        sample
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "cgpu_parks_total"
+    ]
+    assert len(rows) == 1, "one of no tree, and one on two cards"
+    # Another one of that id is not billed for it.
+    parking.events += f"10 destroy id={HEX}\n11 create id={HEX}\n12 parked id={HEX} bytes=7\n"
+    parking.write()
+    assert counted() == [1, 0, 0, 0]
 
 
 def test_shares_under_other_names_are_those_since_the_last_scrape(

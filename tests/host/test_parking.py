@@ -136,6 +136,34 @@ assert cgpu("park", "two")[0] == 0
 os.kill(two.pid, signal.SIGKILL)
 until(lambda: not (TREE / "0/two").exists(), "its container's end")
 """
+SHOWN = """
+import json
+
+def shown():
+    (card,) = json.loads(cgpu("smi", "--json")[1])["gpus"]
+    (found,) = card["containers"]
+    return found["state"], found["memory"]["parked_bytes"] >> 20, found["memory"]["used_bytes"]
+
+def told():
+    text = cgpu("exporter", "--once")[1]
+    found = [line.rpartition(" ") for line in text.splitlines() if line.startswith("cgpu_")]
+    return {name.partition("{")[0]: float(value) for name, _, value in found if value != "0.0"}
+
+assert cgpu("ps")[1].splitlines()[1].split()[-2:] == ["running", "0"]
+assert cgpu("park", "one")[0] == 0
+assert shown() == ("parked", 16, 0)
+assert cgpu("ps")[1].splitlines()[1].split()[-2:] == ["parked", "16"]
+assert "GPU 0: one is parked for " in cgpu("smi")[1]
+found = told()
+assert found["cgpu_gpu_parked_bytes"] == found["cgpu_container_parked_bytes"] == 16 << 20
+assert (found["cgpu_container_state"], found["cgpu_parks_total"]) == (1, 1), found
+assert "cgpu_resumes_total" not in found
+assert one.works()
+assert shown() == ("running", 0, 16 << 20)
+found = told()
+assert (found["cgpu_parks_total"], found["cgpu_resumes_total"]) == (1, 1)
+assert 0 < found["cgpu_resume_seconds_total"] < 60
+"""
 ASKED = """
 assert (TREE / "0/one/idle_park_s").read_text() == "0\\n"
 assert cgpu("set", "one", "--idle-park", "90s") == (0, "GPU 0, one: idle_park off → 90s")
@@ -186,6 +214,10 @@ def test_what_cannot_be_parked_goes_on_and_is_told_why(folder: Path) -> None:
 
 def test_agent_helper_and_tenant_may_be_killed_while_it_is_parked(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + KILLED + TAIL)
+
+
+def test_where_its_memory_is_can_be_seen(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + SHOWN + TAIL)
 
 
 def test_when_it_is_parked_by_itself_is_asked_at_its_start_and_set_later(folder: Path) -> None:

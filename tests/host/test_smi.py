@@ -192,6 +192,93 @@ def test_a_report_fits_the_screen_from_80_columns_on(tree: CoreTree, width: Any)
     assert any("0123456789ab" in line for line in tables)
 
 
+@pytest.fixture
+def parked(tmp_path: Path) -> CoreTree:
+    """Four containers that are not where they compute, and one that is."""
+    made = CoreTree(tmp_path / "parked", features=("PARK",))
+    made.create("busy", f"gpu=0,mem={4 * GIB - MIB}").hold(0, 10, 3, GIB, "python3")
+    for name, state, waits in (
+        ("chat", "parking", False),
+        ("eval", "resuming", True),
+        ("notebook", "parked", True),
+        ("train", "parked", False),
+    ):
+        one = made.create(name, f"gpu=0,mem={3 * GIB},idle_park_s=300")
+        one.hold(0, 11, 3, 1536 * MIB, "python3").park(state, waits=waits)
+    made.write()
+    return made
+
+
+def for_long(taken: snapshot.Snapshot, seconds: float) -> snapshot.Snapshot:
+    cards = tuple(
+        card._replace(
+            containers=tuple(
+                one._replace(state_s=None if one.state_s is None else seconds)
+                for one in card.containers
+            )
+        )
+        for card in taken.cards
+    )
+    return taken._replace(cards=cards)
+
+
+def test_what_is_parked_is_told_with_its_size_and_since_when(parked: CoreTree) -> None:
+    taken = for_long(moment(parked, boards=Nvml()), 59)
+    lines = _render.report(taken, Look(width=80))
+    assert [line for line in lines if line.startswith("│   0 │ ")][1:] == golden("""
+│   0 │ busy      │ –    │          1024 / 4095 │     n/a │  n/a │   0 │
+│   0 │ chat      │ –    │  parking 1536 / 3072 │     n/a │  n/a │   0 │
+│   0 │ eval      │ –    │ resuming 1536 / 3072 │     n/a │  n/a │   0 │
+│   0 │ notebook  │ –    │    waits 1536 / 3072 │     n/a │  n/a │   0 │
+│   0 │ train     │ –    │   parked 1536 / 3072 │     n/a │  n/a │   0 │
+""") + ["│   0 │ busy      │  10 │          3 │       1024 │ python3 │"]
+    assert [line for line in lines if line.startswith("GPU ")] == [
+        "GPU 0: chat moves to the host, 1536 MiB, for 59 s so far",
+        "GPU 0: eval comes back, 1536 MiB, for 59 s so far",
+        "GPU 0: notebook waits for room for 1536 MiB, parked for 59 s",
+        "GPU 0: train is parked for 59 s, 1536 MiB on the host",
+    ]
+    assert max(map(_table.width_of, lines[:-1])) <= 80
+    (line,) = _render.compact(taken, Look())
+    assert line.endswith("busy 1024, chat parking 1536, eval resuming 1536, notebook waits 1536,"
+                         " train parked 1536")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.4, "0 s"), (119, "119 s"), (720, "12 min"), (9000, "2 h")]
+)
+def test_for_how_long_is_told_in_a_fitting_unit(
+    parked: CoreTree, seconds: float, told: str
+) -> None:
+    taken = for_long(moment(parked, boards=Nvml()), seconds)
+    assert f"GPU 0: train is parked for {told}, 1536 MiB on the host" in _render.notes(taken)
+
+
+def test_what_is_parked_is_told_to_machines(parked: CoreTree) -> None:
+    query = "container,state,parked.memory,parked.reserved,waits_for_room,idle_park,memory.used"
+    options = ("--root", parked.root)
+    assert smi("--csv", "--noheader", f"--query={query}", *options).stdout.splitlines() == [
+        "busy, running, 0 MiB, 0 MiB, 0, 0 s, 1024 MiB",
+        "chat, parking, 1536 MiB, 1536 MiB, 0, 300 s, 0 MiB",
+        "eval, resuming, 1536 MiB, 1536 MiB, 0, 300 s, 0 MiB",
+        "notebook, parked, 1536 MiB, 0 MiB, 1, 300 s, 0 MiB",
+        "train, parked, 1536 MiB, 0 MiB, 0, 300 s, 0 MiB",
+    ]
+    cards = smi("--csv", "--noheader", "--query=gpu.parked.memory,gpu.parked.reserved", *options)
+    assert cards.stdout == "3072 MiB, 3072 MiB\n"
+    (card,) = json.loads(smi("--json", *options).stdout)["gpus"]
+    assert card["memory"]["parked_bytes"] == card["memory"]["reserved_for_returns_bytes"] == 3 * GIB
+    busy, _, _, waiting, _ = card["containers"]
+    assert (busy["state"], busy["state_s"], busy["idle_park_s"]) == ("running", None, 0)
+    assert (waiting["state"], waiting["waits_for_room"]) == ("parked", True)
+    assert waiting["memory"]["parked_bytes"] == 3 * GIB // 2
+    assert 0 <= waiting["state_s"] < 60 and waiting["idle_park_s"] == 300
+    everything = smi("-q", "-d", "MEMORY,CONTAINERS", *options).stdout
+    told = [" ".join(line.split()) for line in everything.splitlines()]
+    for line in ("Parked : 3072 MiB", "State : parked", "Waits For Room : Yes", "Idle Park : 5m"):
+        assert line in told
+
+
 def test_names_of_others_cannot_move_the_cursor_or_break_a_table(tmp_path: Path) -> None:
     tree = CoreTree(tmp_path / "tree")
     tree.create(HEX, f"gpu=0,mem={GIB}").hold(0, 5, 6, 7, "a\x1b[2J\u4e16\u754c")
@@ -806,6 +893,25 @@ def feed(screen: Screen, tree: CoreTree, used: float) -> None:
     after = {(0, HEX[:12]): (10**9, now)}
     boards = Nvml((BOARD,), "580.159.04")
     screen.update(moment(tree, before=before, after=after, boards=boards))
+
+
+def test_the_live_view_tells_what_is_parked_and_sets_when(parked: CoreTree) -> None:
+    screen = Screen(str(parked.root), 2.0, Look())
+    screen.update(moment(parked, boards=Nvml()))
+    lines = screen.frame(80, 24)
+    assert any("1024 of 16384 MiB, 16383 promised, 3072 parked" in line for line in lines)
+    (waiting,) = [line for line in lines if "notebook" in line]
+    assert "waits 1536 / 3072" in waiting
+    screen.selected = (0, "train")
+    for key in ("i", *"15m", "enter"):
+        screen.press(key)
+    assert screen.frame(80, 24)[-1] == "idle_park of train, GPU 0: 5m → 15m: really? (y/N)"
+    screen.press("y")
+    assert screen.message == "idle_park is changed"
+    assert (parked.root / "0/train/idle_park_s").read_text() == "900\n"
+    for key in ("i", *"soon", "enter"):
+        screen.press(key)
+    assert screen.message.startswith("idle park: 'soon' is no time: write seconds, 90s, 5m")
 
 
 @given(st.integers(1, 200), st.integers(1, 60), st.integers(0, 9), st.booleans(), st.booleans())

@@ -166,7 +166,7 @@ def told(at_s: float, **used_s: float) -> Reading:
         for id, used in used_s.items()
     }
     cards = {0: Part({"gpu": "0", "uuid": "GPU-1", "device": "T4"}, {"memory_total_bytes": GIB})}
-    return Reading(1e9 + at_s, at_s, {}, cards, {0: "weighted"}, containers, {"oom": at_s})
+    return Reading(1e9 + at_s, at_s, {}, cards, {0: "weighted"}, {}, containers, {"oom": at_s})
 
 
 def test_a_share_is_what_was_used_from_one_reading_to_the_next() -> None:
@@ -222,6 +222,19 @@ def test_this_host_is_told_with_its_events(port: int) -> None:
     chart = json.loads(ask(port, "/chart.json?host=0&gpu=1")[2])
     lengths = {len(one[key]) for one in chart["containers"] for key in ("used", "promised")}
     assert lengths == {len(chart["times_s"])} and len(chart["containers"]) == len(NAMES)
+
+
+def test_what_is_parked_is_told(tmp_path: Path) -> None:
+    watch = web_hosts.Host(tmp_path / "one", 1, ("server", "train"), parked=("train",)).watch()
+    (card,) = watch.hosts[0].now()["cards"]
+    assert card["figures"]["parked_bytes"] == 6 * GIB
+    assert {one["label"]: one["state"] for one in card["containers"]} == {
+        "team/server-0/main": "running",
+        "team/train-0/main": "parked",
+    }
+    figures = card["containers"][1]["figures"]
+    assert (figures["parked_bytes"], figures["memory_used_bytes"]) == (6 * GIB, 0)
+    assert figures["waits_for_room"] == 1
 
 
 def test_of_several_nodes_each_is_told_and_a_silent_one_is_named(tmp_path: Path) -> None:

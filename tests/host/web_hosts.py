@@ -27,10 +27,13 @@ NAMES = ("server", "train", "notebook", "embed", "batch", HOSTILE)
 class Host:
     """A tree whose containers compute, and one that tells it; ids are by card and number."""
 
-    def __init__(self, folder: Path, cards: int, names: Sequence[str] = NAMES) -> None:
+    def __init__(
+        self, folder: Path, cards: int, names: Sequence[str] = NAMES, parked: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        self.tree = CoreTree(folder / "tree", [(140 * GIB, GIB)] * cards, features=("GATE",))
+        features = ("GATE", "PARK")
+        self.tree = CoreTree(folder / "tree", [(140 * GIB, GIB)] * cards, features=features)
         logs = folder / "var/log/containers"
         logs.mkdir(parents=True)
         self.ids: list[str] = []
@@ -41,6 +44,8 @@ class Host:
                 clause = f"gpu={card},mem={(number + 2) * 4 * GIB},weight={1 + number % 3}"
                 made = self.tree.create(id, clause)
                 made.hold(card, 4711 + number, 7, (number + 1) * 3 * GIB, "python3")
+                if name in parked:
+                    made.park("parked", waits=True)
                 self.ids.append(id)
                 if name != HOSTILE:
                     target = f"/var/log/pods/team_{name}-{card}_u/main/0.log"

@@ -92,6 +92,17 @@ def test_the_page_fits_and_says_what_there_is(
             assert page.inner_text(".error:not([hidden])") == "node-3: Connection refused"
 
 
+def test_what_is_parked_is_shown_with_its_size(browser: Browser, tmp_path: Path) -> None:
+    host = web_hosts.Host(tmp_path / "host", 1, ("server", "train"), parked=("train",))
+    with opened(browser, host.watch(), "narrow") as page:
+        cells = page.locator('td[data-label="Memory / limit GiB"]').all_inner_texts()
+        assert [" ".join(text.split()) for text in cells] == [
+            "3.0 / 8.0",
+            "6.0 / 12 parked, waits for room",
+        ]
+        assert "Parked on the host GiB" in page.inner_text("article dl")
+
+
 def test_a_hostile_name_is_shown_and_does_nothing(browser: Browser, full: Watch) -> None:
     with opened(browser, full) as page:
         names = page.locator("td.name").all_inner_texts()
