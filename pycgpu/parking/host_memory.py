@@ -34,12 +34,18 @@ def check(pid: int, moved_bytes: int, proc: str = "/proc") -> None:
             f" {told['MemAvailable'] // MIB} MiB are available and {spare // MIB} MiB stay free:"
             " free some"
         )
-    for directory, left in _cgroups(pid, proc):
+    for directory, left in cgroups(pid, proc):
         if moved_bytes > left:
             raise NoHostMemory(
                 f"{moved_bytes // MIB} MiB would go to the memory of cgroup {directory}, whose"
                 f" limit leaves {max(left, 0) // MIB} MiB: raise it"
             )
+
+
+def available_bytes(proc: str = "/proc") -> int:
+    """Return what may be parked on the host, whoever's it is; below 0 where it lacks memory."""
+    told = _meminfo(proc)
+    return told["MemAvailable"] - int(told["MemTotal"] * _SPARE_SHARE)
 
 
 def _meminfo(proc: str) -> dict[str, int]:
@@ -48,8 +54,13 @@ def _meminfo(proc: str) -> dict[str, int]:
         return {words[0].rstrip(":"): int(words[1]) << 10 for words in pairs if len(words) > 1}
 
 
-def _cgroups(pid: int, proc: str) -> list[tuple[str, int]]:
-    """Return each memory cgroup of a process that has a limit, and what the limit leaves."""
+def cgroups(pid: int, proc: str = "/proc") -> list[tuple[str, int]]:
+    """
+    Return each memory cgroup of a process that has a limit, and the bytes that the limit leaves.
+
+    Raises:
+        OSError: the process has ended.
+    """
     mounts = hierarchy.mounts(proc)
     found = []
     for place in hierarchy.places(pid, proc):

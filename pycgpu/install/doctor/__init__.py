@@ -23,6 +23,7 @@ from .host import Host
 from .kernel import kernel
 from .module import UNGRANTED, core, hooks, module, refused, ungranted
 from .nvidia import nvidia
+from .overcommit import overcommit
 
 __all__ = [
     "FAIL",
@@ -72,7 +73,8 @@ CHECKS = tuple(
         _guarded,
         (
             *(driver, mig, devices, kernel, module, ungranted, refused, core, hooks),
-            *(cards, settings, memory_errors, engines, nvidia, conflicts, servers, rights),
+            *(cards, settings, overcommit, memory_errors, engines, nvidia, conflicts, servers),
+            rights,
         ),
     )
 )

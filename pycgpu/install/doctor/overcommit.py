@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Cards that promise more than they have, and who could be parked to keep the promise."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...parking import host_memory
+from ...request.model import MIB
+from ...tree import cards, procfs, status
+from .finding import NOTE, WARN, Finding
+from .host import Host
+
+
+def overcommit(host: Host) -> Iterator[Finding]:
+    """What cards promise beyond their memory could be parked on the host."""
+    if host.root is None:
+        return
+    every = procfs.read_cards(host.root, tenants=False)
+    more = [card.index for card in every if card.overcommit_ratio > 100]
+    if not more:
+        return
+    if not procfs.parks(host.root):
+        yield Finding(
+            WARN,
+            "overcommit",
+            f"GPU {_listed(more)}: limits may add up to more than the card, and this door cannot"
+            " park: an allocation that finds no room fails at once",
+            f"overcommit_ratio = 100 in {cards.PATH}, or a door whose features have park",
+        )
+        return
+    found = [status.read(card, host.root, parks=True) for card in more]
+    proc = str(host.prefix / "proc")
+    yield from _host_memory(found, proc)
+    for one in found:
+        yield from _containers(one, proc)
+    yield from _swap(host)
+
+
+def _surplus_bytes(one: status.CardStatus) -> int:
+    """Return what containers may hold together beyond what the card can give."""
+    return max(0, one.card.allocated_bytes - one.card.usable_bytes)
+
+
+def _host_memory(found: Sequence[status.CardStatus], proc: str) -> Iterator[Finding]:
+    surplus = sum(map(_surplus_bytes, found))
+    left = max(0, surplus - sum(one.stat.get("parked_bytes", 0) for one in found))
+    room = max(0, host_memory.available_bytes(proc))
+    if left > room:
+        yield Finding(
+            WARN,
+            "overcommit",
+            f"GPU {_listed(one.card.index for one in found)}: {left // MIB} MiB more may have to be"
+            f" parked, and the host has {room // MIB} MiB for it",
+            "free memory of the host, lower limits (`cgpu set --mem`), or end containers",
+        )
+
+
+def _containers(one: status.CardStatus, proc: str) -> Iterator[Finding]:
+    """What a card promises beyond itself can be parked: by idle time, group and memory cgroups."""
+    index, ratio = one.card.index, one.card.overcommit_ratio
+    if one.containers and not any(held.idle_park_s for held in one.containers):
+        yield Finding(
+            WARN,
+            "overcommit",
+            f"GPU {index}: limits may add up to {ratio} % of it, and no container on it is parked"
+            " when idle",
+            "`cgpu set CONTAINER --idle-park 10m`, or [default] idle_park in /etc/cgpu/policy.toml",
+        )
+        return
+    left: dict[str, int] = {}
+    parts = [_parkable(held, left, proc) for held in one.containers]
+    parkable, surplus = sum(part.bytes for part in parts), _surplus_bytes(one)
+    if surplus > parkable:
+        worst = max(parts, key=lambda part: part.stays_bytes)
+        yield Finding(
+            WARN,
+            "overcommit",
+            f"GPU {index}: {surplus // MIB} MiB may have to be parked, and its containers can park"
+            f" {parkable // MIB} MiB: {worst.why}",
+            f"{worst.remedy}, or lower the limits on the card (`cgpu set --mem`)",
+        )
+
+
+class _Part(NamedTuple):
+    """Of a container's limit: what can be parked, what cannot, why not, and what to do."""
+
+    bytes: int
+    stays_bytes: int
+    why: str
+    remedy: str
+
+
+def _parkable(held: status.ContainerStatus, left: dict[str, int], proc: str) -> _Part:
+    """Take what could be parked of a container from what its memory cgroups have *left*."""
+    limit = held.memory_bytes or 0
+    if held.group is not None:
+        why = f"{held.name} is in a group, which is not parked"
+        return _Part(0, limit, why, "start it without one")
+    if not held.idle_park_s:
+        remedy = f"`cgpu set {held.name} --idle-park 10m`"
+        return _Part(0, limit, f"{held.name} is not parked when idle", remedy)
+    try:
+        places = host_memory.cgroups(held.processes[0].pid, proc) if held.processes else []
+    except OSError:
+        places = []  # it has just ended
+    for directory, left_bytes in places:
+        left.setdefault(directory, left_bytes)
+    parked = min(limit, held.parked_bytes)
+    tightest = min((directory for directory, _ in places), key=left.__getitem__, default="")
+    more = limit - parked
+    if tightest:
+        more = max(0, min(more, left[tightest]))
+    for directory, _ in places:
+        left[directory] -= more
+    why = f"cgroup {tightest} leaves {held.name} {more // MIB} MiB"
+    return _Part(parked + more, limit - parked - more, why, f"raise the memory limit of {tightest}")
+
+
+def _swap(host: Host) -> Iterator[Finding]:
+    """Parked memory may be swapped; say where it is written as it is."""
+    for line in host.read("proc/swaps").splitlines()[1:]:
+        name, kind = [*line.split(), ""][:2]
+        if kind == "partition" and _is_plain(host.prefix, os.path.basename(name)):
+            yield Finding(
+                NOTE,
+                "overcommit",
+                f"swap {name} is not encrypted, and parked memory may be written there",
+                "encrypt it (crypttab), or `swapoff` it",
+            )
+
+
+def _is_plain(prefix: Path, name: str) -> bool:
+    """Tell whether a block device is on a disk without dm-crypt between; False: not known."""
+    device = prefix / "sys/class/block" / name
+    if not device.exists() or name.startswith("zram"):
+        return False
+    with contextlib.suppress(OSError):
+        if (device / "dm/uuid").read_text().startswith("CRYPT-"):
+            return False
+    below = [path.name for path in (device / "slaves").glob("*")]
+    return all(_is_plain(prefix, one) for one in below)
+
+
+def _listed(indexes: Iterator[int] | Sequence[int]) -> str:
+    return ", ".join(map(str, indexes))
