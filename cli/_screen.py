@@ -417,7 +417,7 @@ PROMPTS = {
     "weight": "new weight",
     "quota": "new quota in percent, 0 for none",
     "memory": "new memory limit, such as 8GiB",
-    "idle_park": "parked when idle for so long, such as 5m, or off",
+    "idle_park": "may be parked when idle for so long, such as 5m, or off",
     "policy": "new policy, number or name",
     "kill": "signal, TERM (also where nothing is typed) or KILL",
 }

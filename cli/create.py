@@ -48,7 +48,7 @@ def create(
     uvm_disable: Annotated[bool, typer.Option(help="Refuse managed memory.")] = False,
     idle_park: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Park it when idle for so long: 90s, 5m, 1h; or off."),
+        typer.Option(metavar="TIME", help="May be parked when idle for so long: 90s, 5m, 1h; off."),
     ] = None,
     root: Annotated[
         str | None, typer.Option(help="The tree; default: the door that is open.")

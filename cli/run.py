@@ -64,7 +64,7 @@ def run(
     uvm_disable: Annotated[bool, typer.Option(help="Refuse managed memory.")] = False,
     idle_park: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Park it when idle for so long: 90s, 5m, 1h; or off."),
+        typer.Option(metavar="TIME", help="May be parked when idle for so long: 90s, 5m, 1h; off."),
     ] = None,
     settings: Annotated[
         Path | None,

@@ -30,7 +30,7 @@ def set_values(
     ] = None,
     idle_park: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Park it when idle for so long: 90s, 5m, 1h; or off."),
+        typer.Option(metavar="TIME", help="May be parked when idle for so long: 90s, 5m, 1h; off."),
     ] = None,
     gpu: Annotated[
         int | None, typer.Option(help="On this card only; default: on all it has.")

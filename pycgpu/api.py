@@ -78,7 +78,7 @@ class Part:
         group: the id of its group's leader, which may be its own; None is no group.
         state: of the container: ``running``, ``parking``, ``parked`` or ``resuming``.
         parked_bytes: of its memory, what lies on the host or moves.
-        idle_park_s: idle for so long it is parked; 0 is never.
+        idle_park_s: idle for so long it may be parked; 0 is never.
     """
 
     card: int
@@ -116,7 +116,7 @@ class Limits:
         quota, quota_min: percent, 1 to 100.
         uvm_disable: managed memory is refused.
         oom_action: ``"fail"`` or ``"kill"``.
-        idle_park: idle for so long it is parked: seconds, or text such as ``"5m"``; 0 is never.
+        idle_park: idle for so long it may be parked: seconds, or text like ``"5m"``; 0: never.
     """
 
     memory: int | str | None = None

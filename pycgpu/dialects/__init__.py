@@ -154,8 +154,8 @@ ANNOTATION_PREFIXES = (
 CONTAINER = "io.kubernetes.container.name"
 #: ``cgpu.io/<variable>`` is that variable, set by whoever starts the container and by no image.
 OPERATOR = "cgpu.io/"
-#: The group that a container joins, and how long it may be idle before it is parked: beside
-#: whatever dialect it speaks.
+#: The group that a container joins, and after which idle time it may be parked: beside whatever
+#: dialect it speaks.
 GROUP = "CGPU_GROUP"
 IDLE_PARK = "CGPU_IDLE_PARK"
 #: Annotations that have a shorter name than their variable.

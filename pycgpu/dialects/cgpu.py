@@ -14,7 +14,7 @@ CGPU_PRIORITY      0 to 15; higher goes first
 CGPU_OOM           ``fail`` (the allocation does) or ``kill`` (the process)
 CGPU_OOM_SCRIPT    path in the container, run once when an allocation is refused
 CGPU_UVM_DISABLE   1 refuses managed memory
-CGPU_IDLE_PARK     idle for so long it is parked: seconds, ``90s``, ``5m``, ``1h``; ``off``
+CGPU_IDLE_PARK     idle for so long it may be parked: ``90``, ``90s``, ``5m``, ``1h``; ``off``
 =================  ==========================================================================
 
 MEM, QUOTA, QUOTA_MIN and WEIGHT take one value for all cards or a comma-separated value for each.
@@ -139,7 +139,7 @@ def parse(env: Mapping[str, str]) -> Request | None:
 
 def idle_park_s(env: Mapping[str, str]) -> int | None:
     """
-    Return the seconds after which an idle container is parked, 0: never; None: it does not say.
+    Return the seconds after which it may be parked when idle, 0: never; None: it does not say.
 
     Raises:
         RequestError: the value is no time.

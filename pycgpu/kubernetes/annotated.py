@@ -44,7 +44,7 @@ def group(pod: Any) -> str | None:
 
 
 def idle_park(pod: Any) -> str | None:
-    """Return how long a pod's containers may be idle before they are parked, as it writes it."""
+    """Return after which idle time a pod's containers may be parked, as it writes it."""
     return _annotations(pod).get(f"{OPERATOR}idle-park")
 
 

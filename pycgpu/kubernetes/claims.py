@@ -210,7 +210,7 @@ def parameters(claim: Mapping[str, Any]) -> dict[str, str]:
 
     Weight, priority and policy take from others, so they are an administrator's: classes are the
     cluster's, claims a user's. A group is the claim's to name, because it is the namespace's, and
-    how long it may be idle before it is parked.
+    so is after which idle time it may be parked.
 
     Raises:
         ClaimError: the claim says it itself, one is unknown or malformed, or requests have

@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     cards: UUIDs, or indexes where none is known. holder: the last of them, which keeps the ids.
     parts: what each is promised of each card.
     group: the one that they join, or empty.
-    idle_park: how long they may be idle before they are parked, as their pod writes it, or empty.
+    idle_park: after which idle time they may be parked, as their pod writes it, or empty.
     """
 
     resource: str

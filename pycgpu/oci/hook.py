@@ -405,7 +405,7 @@ def _describe(card: CardGrant) -> str:
         if getattr(card, key) is not None:
             words.append(f"{key} {getattr(card, key)}")
     if card.idle_park_s:
-        words.append(f"parked when idle for {card.idle_park_s} s")
+        words.append(f"may be parked when idle for {card.idle_park_s} s")
     return ", ".join(words)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How long a container may be idle before it is parked, as people write it."""
+"""After which idle time a container may be parked, as people write it."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Request(NamedTuple):
     oom_script: path inside the container, run when an allocation is refused, or None.
     only_given: it is the pod's, and this container's only if somebody gives it a card.
     group: the group that it joins, as whoever asked wrote it, or None.
-    idle_park_s: idle for so long it is parked, 0: never; None does not say.
+    idle_park_s: idle for so long it may be parked, 0: never; None does not say.
     """
 
     dialect: str

@@ -19,7 +19,7 @@ leave in this file. Its tables ``[[group]]`` say who may join which group: :mod:
     quota = 80
     weight = 4
     priority = 1
-    idle_park = "1h"            # nobody stays idle for longer without being parked
+    idle_park = "1h"            # whoever is idle for longer may be parked for others
 
     [default]                   # what a container has that asks for nothing
     idle_park = "10m"           # unless told so, that of [maximum]
@@ -81,7 +81,7 @@ class Permit(NamedTuple):
     without_bridge: a quota or weight is refused where nothing enforces it, or logged: ``warn``.
     memory_bytes, quota, weight, priority: maxima for each card; None: none.
     groups: who may join which group.
-    idle_park_most_s: so long a container may be idle at most before it is parked; None: for ever.
+    idle_park_most_s: idle for longer, no container keeps its room from others; None: no bound.
     idle_park_s: that of a container which does not say.
     """
 

@@ -112,7 +112,7 @@ def _check_parks(name: str, card: int, root: str) -> None:
     """Raise CgpuError if the container would never be parked, however long it is idle."""
     stays = f"idle park of {name} stays off: "
     if not procfs.parks(root):
-        raise CgpuError(f"{stays}this door ({root}) cannot park; the agent can")
+        raise CgpuError(f"{stays}this door ({root}) cannot park")
     if procfs.unless_gone(procfs.read_group, card, name, root) is not None:
         raise CgpuError(f"{stays}it is in a group, of which nobody is parked")
 

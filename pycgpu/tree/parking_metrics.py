@@ -52,7 +52,7 @@ _OF_CONTAINER: tuple[tuple[str, str, Callable[[ContainerView], float | None]], .
     ),
     (
         "cgpu_container_idle_park_seconds",
-        "Idle for so long it is parked; none if it never is.",
+        "Idle for so long it may be parked; none if it never is.",
         lambda one: one.status.idle_park_s or None,
     ),
 )

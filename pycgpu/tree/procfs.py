@@ -415,7 +415,7 @@ def write_priority(card: int, name: str, priority: int, root: str) -> None:
 
 
 def read_idle_park_s(card: int, name: str, root: str) -> int:
-    """``<gpu>/<id>/idle_park_s``: idle for so long it is parked; 0 is never."""
+    """``<gpu>/<id>/idle_park_s``: idle for so long it may be parked; 0 is never."""
     return _number(f"{card}/{name}/idle_park_s", root)
 
 
@@ -608,12 +608,12 @@ def create(
     Register a container with all cards of *grant*, or with none; see create_command().
 
     Raises:
-        CgpuError: it is to be parked when idle, and this door cannot.
+        CgpuError: it asks to be parked when idle, and this door cannot park.
     """
     if any(card.idle_park_s for card in grant.cards) and not parks(root):
         raise CgpuError(
-            f"{container_id}: it is to be parked when idle, and this door ({root}) cannot park:"
-            " leave CGPU_IDLE_PARK or --idle-park out, or use the agent"
+            f"{container_id}: it asks to be parked when idle, and this door ({root}) cannot park:"
+            " leave CGPU_IDLE_PARK or --idle-park out"
         )
     command = create_command(container_id, grant, pid=pid, cgroup=cgroup, group=group)
     write("inst_ctl", command, root, _CREATE_REASONS)

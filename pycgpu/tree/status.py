@@ -25,7 +25,7 @@ class ContainerStatus(NamedTuple):
 
     group: the id of its group's leader, which may be its own; None: it is in no group.
     state: ``running``, ``parking``, ``parked`` or ``resuming``.
-    idle_park_s: idle for so long it is parked; 0: never.
+    idle_park_s: idle for so long it may be parked; 0: never.
     """
 
     id: str

@@ -109,7 +109,7 @@ def test_create_without_one_identity_registers_nothing(
         ({0: pycgpu.Limits(oom_action="explode")}, "write fail or kill"),
         ({0: pycgpu.Limits(idle_park="soon")}, "idle park: 'soon' is no time"),
         ({0: pycgpu.Limits(idle_park=604801)}, "idle park: '604801' is more than 7 days"),
-        ({0: pycgpu.Limits(idle_park=60)}, "job1: it is to be parked when idle, and this door"),
+        ({0: pycgpu.Limits(idle_park=60)}, "job1: it asks to be parked when idle, and this door"),
     ],
 )
 def test_create_says_which_value_is_none_and_registers_nothing(
