@@ -113,6 +113,7 @@ FIELDS = {
     "gpu.memory.total": _card(lambda c: c.status.card.total_bytes, "MiB"),
     "gpu.memory.reserved": _card(lambda c: c.status.card.reserved_bytes, "MiB"),
     "gpu.memory.promised": _card(lambda c: c.status.card.allocated_bytes, "MiB"),
+    "gpu.overcommit_ratio": _card(lambda c: c.status.card.overcommit_ratio, "%"),
     "gpu.memory.used": _card(lambda c: c.status.card.used_bytes, "MiB"),
     "gpu.memory.free": _card(lambda c: c.status.card.free_bytes, "MiB"),
     "gpu.parked.memory": _card(lambda c: c.parked_bytes, "MiB"),

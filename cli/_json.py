@@ -65,6 +65,7 @@ def _card(view: CardView) -> dict[str, Any]:
             "total_bytes": card.total_bytes or None,
             "reserved_bytes": card.reserved_bytes,
             "promised_bytes": card.allocated_bytes,
+            "overcommit_ratio_percent": card.overcommit_ratio,
             "used_bytes": card.used_bytes,
             "free_bytes": card.free_bytes,
             "board_used_bytes": None if board is None else board.memory_used_bytes,

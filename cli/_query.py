@@ -210,6 +210,7 @@ def _about(card: CardView) -> list[tuple[str, Any, str]]:
         ("Policy", f"{told.policy} {policy_name(told.policy)}", ""),
         ("Policy Set By", set_by(card.status.stat), ""),
         ("Containers At Most", told.max_inst, ""),
+        ("Overcommit Ratio", told.overcommit_ratio, "%"),
         ("Free Weight", told.free_weight, ""),
         ("Timeslice", card.status.timeslice_us, "us"),
     ]

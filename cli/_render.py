@@ -126,6 +126,10 @@ def notes(snapshot: Snapshot) -> list[str]:
             )
         lines += _groups(card)
         lines += _moved(card)
+        if (ratio := card.status.card.overcommit_ratio) > 100:
+            lines.append(
+                f"GPU {card.status.card.index}: limits may add up to {ratio} % of the card"
+            )
         if card.status.stat.get("policy_by_request"):
             lines.append(
                 f"GPU {card.status.card.index}: policy {policy_name(card.status.card.policy)} as a"

@@ -253,6 +253,11 @@ def _cards(taken: Snapshot) -> Iterator[Metric]:
         lambda v: v.status.card.allocated_bytes,
     )
     yield gauge(
+        "overcommit_ratio",
+        "What the limits may add up to, of the card; 1 without overcommit.",
+        lambda v: v.status.card.overcommit_ratio / 100,
+    )
+    yield gauge(
         "memory_used_bytes",
         "Memory charged to containers.",
         lambda v: v.status.card.used_bytes,

@@ -375,7 +375,13 @@ def test_a_host_in_good_order_has_nothing_to_do(host: Path) -> None:
         ("proc/cgpu_km/version", "9.9\n", "module", "warn", "cgpu upgrade"),
         ("proc/cgpu_km/api_version", "9\n", "module", "fail", "cgpu upgrade"),
         ("proc/cgpu_km/features", "memory\n", "compute", "warn", "cgpu_rm"),
-        ("proc/cgpu_km/0/overcommit_ratio", "200\n", "overcommit", "warn", "overcommit_ratio = 100"),
+        (
+            "proc/cgpu_km/0/overcommit_ratio",
+            "200\n",
+            "overcommit",
+            "warn",
+            "overcommit_ratio = 100",
+        ),
         ("proc/cgpu_km/1/memory", "garbage\n", "cards", "fail", ""),
         ("dev/nvidia2", "", "cards", "warn", "dmesg"),
         (

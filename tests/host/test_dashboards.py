@@ -368,11 +368,13 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
     "CgpuCardPromised": (
         {
             f"cgpu_gpu_memory_promised_bytes{G}": "98x120",
+            f"cgpu_gpu_overcommit_ratio{G}": "1x120",
             f"cgpu_gpu_memory_reserved_bytes{G}": "1x120",
             f"cgpu_gpu_memory_total_bytes{G}": "100x120",
         },
-        {
-            f"cgpu_gpu_memory_promised_bytes{G}": "60x120",
+        {  # of a card that may promise twice what it has
+            f"cgpu_gpu_memory_promised_bytes{G}": "98x120",
+            f"cgpu_gpu_overcommit_ratio{G}": "2x120",
             f"cgpu_gpu_memory_reserved_bytes{G}": "1x120",
             f"cgpu_gpu_memory_total_bytes{G}": "100x120",
         },

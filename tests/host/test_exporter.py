@@ -68,6 +68,7 @@ CONTAINER = {
         ("cgpu_gpu_memory_reserved_bytes", CARD, GIB),
         ("cgpu_gpu_memory_promised_bytes", CARD, 4 * GIB),
         ("cgpu_gpu_memory_used_bytes", CARD, GIB),
+        ("cgpu_gpu_overcommit_ratio", CARD, 1),
         ("cgpu_gpu_containers", CARD, 1),
         ("cgpu_gpu_policy", {**CARD, "policy": "weighted-conserving"}, 1),
         ("cgpu_gpu_policy", {**CARD, "policy": "weak"}, 0),

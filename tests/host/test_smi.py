@@ -279,6 +279,16 @@ def test_what_is_parked_is_told_to_machines(parked: CoreTree) -> None:
         assert line in told
 
 
+def test_an_overcommitted_card_is_told(parked: CoreTree) -> None:
+    assert not [line for line in _render.notes(moment(parked, boards=Nvml())) if "%" in line]
+    (parked.root / "0/overcommit_ratio").write_text("250\n")
+    taken = moment(parked, boards=Nvml())
+    assert "GPU 0: limits may add up to 250 % of the card" in _render.notes(taken)
+    assert _csv.rows(taken, _csv.parse_query("gpu.overcommit_ratio")) == ["250 %"]
+    (card,) = _json.document(taken)["gpus"]
+    assert card["memory"]["overcommit_ratio_percent"] == 250
+
+
 def test_names_of_others_cannot_move_the_cursor_or_break_a_table(tmp_path: Path) -> None:
     tree = CoreTree(tmp_path / "tree")
     tree.create(HEX, f"gpu=0,mem={GIB}").hold(0, 5, 6, 7, "a\x1b[2J\u4e16\u754c")
