@@ -337,6 +337,8 @@ static int store_value(const struct cgpu_tree_entry *entry, const char *text, si
 	else if (!err)
 		cgpu_event("set %u/%s %.*s", entry->minor, name,
 			   (int)strcspn(text, "\n"), text);
+	if (!err && !entry->container)
+		cgpu_registry_note_moving();
 	unlock_view(entry);
 	if (!err)
 		cgpu_governors_poke(entry->minor);

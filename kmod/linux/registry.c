@@ -515,7 +515,7 @@ static bool mark_removed(struct cgpu_container *container, bool if_idle)
 void cgpu_registry_note_moving(void)
 {
 	struct cgpu_container *container;
-	bool moving = false;
+	bool moving = cgpu_host_is_overcommitted(&cgpu_registry->host);
 
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		rt_mutex_lock(&container->lock);

@@ -60,7 +60,7 @@ struct cgpu_registry {
 	struct cgpu_host host;
 	struct list_head containers;
 	unsigned int count;
-	bool moving;                   /* somebody, see parking.h; written under lock */
+	bool moving;                   /* or promised too much, see parking.h; written under lock */
 	bool asked;                    /* for some container, granted or refused */
 };
 
@@ -132,7 +132,8 @@ void cgpu_registry_remove(struct cgpu_container *container);
 bool cgpu_registry_remove_idle(struct cgpu_container *container);
 
 /**
- * cgpu_registry_note_moving() - somebody began to move, came to an end of it or was removed
+ * cgpu_registry_note_moving() - somebody began to move, came to an end of it or was removed, or a
+ *	card promises more than it has, or no more
  *
  * Context: registry.lock.
  */

@@ -22,6 +22,7 @@ static uint32_t add_stat(struct cgpu_stat *stats, uint32_t count, const char *ke
 static void show_stats(struct container *c, int minor, struct cgpu_view *view)
 {
 	static __thread struct cgpu_stat stats[16];
+	uint64_t submitted;
 	uint32_t n = 0;
 
 	if (c && c->leader) {
@@ -40,6 +41,8 @@ static void show_stats(struct container *c, int minor, struct cgpu_view *view)
 		n = add_stat(stats, n, "overruns", s.overruns);
 		n = add_stat(stats, n, "channels", c->channels[minor]);
 		n = add_stat(stats, n, "groups", c->groups[minor]);
+		if (parking_is_still(c, (uint32_t)minor, &submitted))
+			n = add_stat(stats, n, "submitted", submitted);
 	} else {
 		n = add_stat(stats, n, "used_ns", door.sched[minor].used_ns);
 		n = add_stat(stats, n, "mode", door.sched[minor].plan.mode);

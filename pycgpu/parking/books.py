@@ -8,11 +8,14 @@ of the monotonic clock. What a door refuses is an OSError, with the errno of ``d
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+from pycgpu.parking.idle import Use
 
 
 class Tree(Protocol):
@@ -61,13 +64,14 @@ class State(Enum):
 @dataclass(frozen=True, slots=True)
 class Moving:
     """
-    A container that is not running.
+    A container that is not running, or of which a call waits for room.
 
     Attributes:
         parked_bytes: what it has on the host, of all cards.
         asked_ns: since when it waits for room; 0: it does not.
         short_card, short_bytes: where and how much room was wanting when it asked last; None: it
             was not, or others were first.
+        want_card, want_bytes: it runs, and a call of it waits until that card has so much more.
     """
 
     id: str
@@ -78,6 +82,8 @@ class Moving:
     asked_ns: int = 0
     short_card: int | None = None
     short_bytes: int = 0
+    want_card: int | None = None
+    want_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +103,12 @@ def parse(line: str) -> Moving:
         State(told["state"]),
         since_ns=int(told["since_ns"]),
         parked_bytes=int(told["bytes"]),
-        pids=tuple(map(int, told["pid"].split(","))),
+        pids=tuple(map(int, told["pid"].split(","))) if "pid" in told else (),
         asked_ns=int(told.get("asked_ns", 0)),
         short_card=int(told["short_gpu"]) if "short_gpu" in told else None,
         short_bytes=int(told.get("short_bytes", 0)),
+        want_card=int(told["want_gpu"]) if "want_gpu" in told else None,
+        want_bytes=int(told.get("want_bytes", 0)),
     )
 
 
@@ -112,6 +120,10 @@ class Books:
 
     def moving(self) -> list[Moving]:
         """Return the containers that are not running."""
+        return [one for one in self.listed() if one.state is not State.RUNNING]
+
+    def listed(self) -> list[Moving]:
+        """Return them, and those that run and wait for room."""
         return [parse(line) for line in self._tree.text("parking").splitlines()]
 
     def park(self, container_id: str, pids: list[int]) -> None:
@@ -142,6 +154,55 @@ class Books:
     def running(self, container_id: str) -> None:
         """It is back, or its processes have ended: nothing is reserved any more."""
         self._command(f"running {container_id}")
+
+    def no_room(self, container_id: str) -> None:
+        """Nobody can be parked for a call of it that waits: the call fails. EBUSY: none waits."""
+        self._command(f"no_room {container_id}")
+
+    def priority(self, container_id: str) -> int:
+        """Return the highest that it has on a card. ENOENT."""
+        below = f"container/{container_id}"
+        found = [int(self._tree.text(f"{below}/{card}/priority")) for card in self._cards(below)]
+        return max(found, default=0)
+
+    def uses(self) -> list[Use]:
+        """Return the containers that run and are to be parked when they are idle."""
+        found = []
+        for container_id in self._tree.names("container"):
+            # It may go while it is looked at.
+            with contextlib.suppress(OSError):
+                if (use := self._use(container_id)) is not None:
+                    found.append(use)
+        return found
+
+    def _use(self, container_id: str) -> Use | None:
+        below = f"container/{container_id}"
+        paths = {card: f"{below}/{card}" for card in self._cards(below)}
+        periods_s = [int(self._tree.text(f"{path}/idle_park_s")) for path in paths.values()]
+        # Of a container as a whole: it is idle when it is on each of its cards.
+        if not periods_s or not all(periods_s):
+            return None
+        first = next(iter(paths.values()))
+        grouped = self._tree.text(f"{first}/group").strip() != "-"
+        if grouped or self._tree.text(f"{first}/state").strip() != State.RUNNING.value:
+            return None
+        held, submitted, since_ns = {}, [], 0
+        for card, path in paths.items():
+            words = self._tree.text(f"{path}/stat").split()
+            told = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+            held[card] = told["current_bytes"]
+            if held[card]:
+                submitted.append(told.get("submitted"))
+            since_ns = told.get("state_since_ns", 0)
+        is_still = bool(submitted) and None not in submitted
+        return Use(
+            container_id,
+            self.priority(container_id),
+            max(periods_s),
+            tuple(submitted) if is_still else None,
+            held,
+            since_ns,
+        )
 
     def holders(self, container_id: str) -> dict[int, int]:
         """Return the processes that have a card of it open, and their bytes of all cards."""

@@ -14,14 +14,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
 
 from pycgpu.errors import CgpuError
-from pycgpu.parking import host_memory
-from pycgpu.parking.books import Books, State
+from pycgpu.parking import host_memory, rules
+from pycgpu.parking.books import Books, State, Wanting
 from pycgpu.parking.checkpoint import Checkpoint, CheckpointError, ProcessState
+from pycgpu.parking.idle import Idleness, Idler, Moves, choose
 from pycgpu.parking.wishes import Process
 from pycgpu.request.model import MIB
 from pycgpu.tree import nvml_library
@@ -35,6 +37,9 @@ _SAMPLES, _SAMPLE_PAUSE_S = 3, 0.01
 _RETRY_S = 1.0
 _BUSY = "is parked already, or moves at the moment"
 _NOT_PARKED = "is not parked"
+_IDLE_LOOK_S = 1.0
+#: Who could not be parked is left alone for so long.
+_SPARE_S = 60.0
 #: A process that is between two states settles by itself.
 _SETTLE_S, _SETTLE_PAUSE_S = 30.0, 0.05
 
@@ -44,7 +49,11 @@ class ParkError(CgpuError):
 
 
 class NoRoom(ParkError):
-    """It waits for room, and comes back when there is some."""
+    """It waits for room, and comes back when there is some; *wanting* says of which card."""
+
+    def __init__(self, message: str, wanting: Wanting) -> None:
+        super().__init__(message)
+        self.wanting = wanting
 
 
 class Parking:
@@ -57,6 +66,12 @@ class Parking:
         self._watched: dict[str, dict[int, Process]] = {}
         self._held: set[str] = set()
         self._tried_s: dict[str, float] = {}
+        self._idleness, self._begun = Idleness(), Moves()
+        self._idlers: list[Idler] = []
+        #: Those that could not be parked, until when they are left alone.
+        self._spared_s: dict[str, float] = {}
+        self._idle_looked_s = -math.inf
+        self._rules, self._rules_ns = rules.Rules(), -1
 
     # ---- what people ask for
 
@@ -119,8 +134,21 @@ class Parking:
             time.sleep(pause_s)
 
     def look(self, now_s: float) -> float:
-        """Bring back whoever wants to, and settle what was left halfway; return a pause."""
-        moved = self._books.moving()
+        """
+        Bring back whoever wants to, settle what was left halfway, and park who is idle for those
+        who need the room; return a pause.
+        """
+        if now_s >= self._idle_looked_s + _IDLE_LOOK_S:
+            self._look_for_idlers(now_s)
+            self._park_idlers(now_s)
+        listed = self._books.listed()
+        for one in listed:
+            if one.want_card is None:
+                continue
+            if not self._make_room(one.id, {one.want_card: one.want_bytes}, now_s):
+                with contextlib.suppress(OSError):
+                    self._books.no_room(one.id)
+        moved = [one for one in listed if one.state is not State.RUNNING]
         self._forget_all_but({one.id for one in moved})
         for one in moved:
             if one.state is not State.PARKED:
@@ -144,14 +172,84 @@ class Parking:
             )
             if wanted and now_s >= self._tried_s.get(one.id, 0.0):
                 self._tried_s[one.id] = now_s + LOOK_S
-                self._come_back(one.id)
+                self._come_back(one.id, now_s)
         return LOOK_S if moved else 2 * LOOK_S
 
-    def _come_back(self, container_id: str) -> None:
+    def _look_for_idlers(self, now_s: float) -> None:
+        """Find out who is idle."""
+        self._idle_looked_s = now_s
+        self._read_rules()
+        self._spared_s = {one: until for one, until in self._spared_s.items() if until > now_s}
+        found = self._idleness.idlers(self._books.uses(), now_s, self._rules.park_min_s)
+        self._idlers = [one for one in found if one.id not in self._spared_s]
+
+    def _park_idlers(self, now_s: float) -> None:
+        """Park all of them, if the operator wants that also where nobody needs the room."""
+        if self._rules.when == "idle":
+            left = self._begun.left(now_s, self._rules.moves_per_min)
+            for one in self._idlers[:left]:
+                self._park_idler(one, now_s, "")
+
+    def _read_rules(self) -> None:
+        if (changed_ns := rules.changed_ns()) == self._rules_ns:
+            return
+        self._rules_ns = changed_ns
+        try:
+            self._rules = rules.load()
+        except CgpuError as error:
+            log.warning("parking goes on by the rules from before: %s", error)
+
+    def _make_room(self, container_id: str, wanted: dict[int, int], now_s: float) -> bool:
+        """Park who is idle, so that a card has so much more; False: that cannot be had."""
+        try:
+            priority = self._books.priority(container_id)
+        except OSError:
+            return False
+        # Who has begun to work since the last look is not idle any more.
+        self._look_for_idlers(now_s)
+        idlers = [one for one in self._idlers if one.id != container_id]
+        chosen = choose(idlers, wanted, priority, len(idlers))
+        if len(chosen) > self._begun.left(now_s, self._rules.moves_per_min):
+            # Whoever waits goes on waiting, if the operator lets anybody be parked by itself.
+            return self._rules.moves_per_min >= len(chosen)
+        for one in chosen:
+            self._park_idler(one, now_s, container_id)
+        return bool(chosen)
+
+    def _park_idler(self, idler: Idler, now_s: float, wanted_by: str) -> None:
+        self._idlers = [one for one in self._idlers if one.id != idler.id]
+        if self._is_at_work(idler.id, now_s):
+            self._spared_s[idler.id] = now_s + _IDLE_LOOK_S
+            return
+        self._begun.begin(now_s)
+        try:
+            size = self.park(idler.id)
+        except ParkError as error:
+            self._spared_s[idler.id] = now_s + _SPARE_S
+            log.warning("%s", error)
+            return
+        reason = f"{wanted_by} needs the room" if wanted_by else "it was idle"
+        log.info("parked %s, %d MiB: %s", idler.id, size // MIB, reason)
+
+    def _is_at_work(self, container_id: str, now_s: float) -> bool:
+        """Return whether a thread of it is in CUDA: it may wait for something that takes long."""
+        try:
+            pids = list(self._books.holders(container_id))
+        except OSError:
+            return False
+        for pid in pids:
+            with contextlib.closing(Process(pid)) as process:
+                if process.is_at_work(now_s):
+                    return True
+        return False
+
+    def _come_back(self, container_id: str, now_s: float) -> None:
         try:
             self.resume(container_id)
-        except NoRoom:
-            pass
+        except NoRoom as error:
+            if error.wanting.card is not None:
+                wanted = {error.wanting.card: error.wanting.short_bytes}
+                self._make_room(container_id, wanted, now_s)
         except (CgpuError, OSError) as error:
             # Somebody else may have brought it back since it was looked at.
             if any(one.id == container_id for one in self._books.moving()):
@@ -209,7 +307,19 @@ class Parking:
             host_memory.check(pids[0], sum(held[pid] for pid in pids))
         except CgpuError as error:
             raise ParkError(f"{container_id} cannot be parked: {error}") from error
+        self._check_budget(container_id, sum(held[pid] for pid in pids))
         return pids
+
+    def _check_budget(self, container_id: str, size: int) -> None:
+        self._read_rules()
+        budget = self._rules.park_host_bytes
+        parked = sum(one.parked_bytes for one in self._books.moving())
+        if budget and parked + size > budget:
+            raise ParkError(
+                f"{container_id} cannot be parked: it has {size // MIB} MiB, and of the"
+                f" {budget // MIB} MiB that {rules.PATH} gives to what is parked {parked // MIB}"
+                " are taken"
+            )
 
     def _holders(self, container_id: str) -> dict[int, int]:
         try:
@@ -235,7 +345,9 @@ class Parking:
             where = "others are first"
             if wanting.card is not None:
                 where = f"card {wanting.card} lacks {-(-wanting.short_bytes // MIB)} MiB"
-            raise NoRoom(f"{container_id} waits for room, and comes back by itself: {where}")
+            raise NoRoom(
+                f"{container_id} waits for room, and comes back by itself: {where}", wanting
+            )
 
     def _foreign(self) -> dict[int, int]:
         """Return what the cards have of no container's, at most; by card."""

@@ -32,6 +32,8 @@ _MAPS_AGE_S = 5.0
 #: A look is at most this part of a processor, however often the process runs.
 _SHARE = 0.001
 _PAUSE_MAX_S = 1.0
+#: Before one is parked by itself.
+_WORK_LOOKS, _WORK_PAUSE_S = 3, 0.01
 
 
 class Process:
@@ -80,15 +82,58 @@ class Process:
         self._due_s = now_s + min(cost_s / _SHARE, _PAUSE_MAX_S)
         return found
 
-    def _look(self, now_s: float) -> bool:
-        try:
+    def is_at_work(self, now_s: float) -> bool:
+        """
+        Return whether a thread of a process that is not parked is in libcuda, or seems to be.
+
+        A thread that waits for the card may do so by any call, or without one: then it runs each
+        time it is looked at.
+        """
+        runs = 0
+        for look in range(_WORK_LOOKS):
+            if look:
+                time.sleep(_WORK_PAUSE_S)
+            found = {self._does(tid, now_s) for tid in self._tids()}
+            if "cuda" in found:
+                return True
+            runs += "running" in found
+        return runs == _WORK_LOOKS
+
+    def _tids(self) -> list[str]:
+        """Return its threads, and forget those that have ended."""
+        tids: list[str] = []
+        with contextlib.suppress(OSError):
             tids = os.listdir(f"{self._directory}/task")
-        except OSError:
-            return False
         for gone in self._threads.keys() - set(tids):
             os.close(self._threads.pop(gone))
+        return tids
+
+    def _does(self, tid: str, now_s: float) -> str:
+        """Return "running", "cuda" for a program's thread that waits there, or ""."""
+        # It may end while it is looked at.
+        with contextlib.suppress(OSError, ValueError, struct.error):
+            words = self._syscall(tid)
+            if words[0] == b"running":
+                return "" if self._is_own(tid) else "running"
+            if self._is_below(int(words[-2], 16), now_s) and not self._is_own(tid):
+                return "cuda"
+        return ""
+
+    def _syscall(self, tid: str) -> list[bytes]:
+        fd = self._threads.get(tid)
+        if fd is None:
+            fd = os.open(f"{self._directory}/task/{tid}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+            self._threads[tid] = fd
+        return os.pread(fd, 512, 0).split()
+
+    def _is_own(self, tid: str) -> bool:
+        """Return whether it is libcuda's thread."""
+        with open(f"{self._directory}/task/{tid}/comm") as file:
+            return file.read().startswith(_OWN)
+
+    def _look(self, now_s: float) -> bool:
         found = False
-        for tid in tids:
+        for tid in self._tids():
             if self._waits(tid, now_s):
                 found = True
         return found
@@ -96,17 +141,12 @@ class Process:
     def _waits(self, tid: str, now_s: float) -> bool:
         # It may end while it is looked at.
         with contextlib.suppress(OSError, ValueError, struct.error):
-            fd = self._threads.get(tid)
-            if fd is None:
-                fd = os.open(f"{self._directory}/task/{tid}/syscall", os.O_RDONLY | os.O_CLOEXEC)
-                self._threads[tid] = fd
-            words = os.pread(fd, 512, 0).split()
+            words = self._syscall(tid)
             if words[0] == b"running":
                 # It is on its way, perhaps to the card.
                 self._ran_ns = -1
             elif int(words[0]) == _FUTEX and self._is_below(int(words[-2], 16), now_s):
-                with open(f"{self._directory}/task/{tid}/comm") as file:
-                    return not file.read().startswith(_OWN)
+                return not self._is_own(tid)
         return False
 
     def _is_below(self, stack: int, now_s: float) -> bool:

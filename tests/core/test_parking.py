@@ -83,7 +83,7 @@ class One:
 class Card:
     """One card; limits add up to more than it has, so that room is short."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, overcommit_ratio: int = 100) -> None:
         self.random = random.Random(seed)
         self.ones: list[One] = []
         self.foreign = 0
@@ -91,6 +91,7 @@ class Card:
         self.made = 0
         self.host = ffi.new("struct cgpu_host *")
         self.host.topology.gpu[0].total_bytes = CARD
+        self.host.card[0].overcommit_ratio = overcommit_ratio
         self.lines: list[str] = []
 
     def command(self, text: str) -> int:
@@ -142,9 +143,12 @@ class Card:
     def allocate(self, one: One, size: int, pid: int) -> int | None:
         """Take memory as a door lets a process do it: the ledger first, and then the driver."""
         lib.cgpu_rooms_limit(self.rooms(), ffi.addressof(one.ledger))
-        if size > self.really_free() and pid != OWN:
+        free, overcommitted = self.really_free(), lib.cgpu_host_is_overcommitted(self.host)
+        if size > free and pid != OWN and not overcommitted:
             return None
-        return one.charge(size, pid)
+        index = one.charge(size, pid)
+        assert index is None or size <= free or pid == OWN, "the ledger gave what is not there"
+        return index
 
     def create(self) -> None:
         limit, priority = self.random.choice([1024, 3072, 4096, None]), self.random.randint(0, 2)
@@ -161,7 +165,8 @@ class Card:
         size = self.random.choice([1, 300, 1000, 2000, 3000])
         one = self.random.choice(self.ones)
         pid = OTHER if one.state != RUNNING else self.random.choice([OWN, OTHER])
-        if size * MIB <= self.really_free():
+        overcommitted = lib.cgpu_host_is_overcommitted(self.host)
+        if size * MIB <= self.really_free() or (overcommitted and one.state == RUNNING):
             index = self.allocate(one, size * MIB, pid)
             if index is not None:
                 (one.own if pid == OWN else one.other).append(index)
@@ -317,10 +322,10 @@ class Card:
         self.nothing_is_forgotten()
 
 
-@given(st.integers(0, 2**32))
-@example(2_143_289_344)
-def test_whoever_comes_back_finds_all_its_room(seed: int) -> None:
-    card = Card(seed)
+@given(st.integers(0, 2**32), st.sampled_from([100, 300]))
+@example(2_143_289_344, 100)
+def test_whoever_comes_back_finds_all_its_room(seed: int, overcommit_ratio: int) -> None:
+    card = Card(seed, overcommit_ratio)
     for _ in range(200):
         card.step()
 
@@ -463,3 +468,34 @@ def test_a_step_that_is_refused_changes_nothing() -> None:
             assert card.command(" ".join([verb, one.id, *words])) == errno.EBUSY
         assert (bytes(ffi.buffer(one.tenant.raw)), bytes(ffi.buffer(card.host))) == before
         assert not any(card.lines[-len(states[one.state]) :])
+
+
+def test_a_call_waits_for_the_room_that_is_short_until_it_is_told_that_there_is_none() -> None:
+    card = Card(0, overcommit_ratio=300)
+    while len(card.ones) < 2:
+        card.create()
+    one, other = card.ones
+    for each in card.ones:
+        each.tenant.give(0, CARD)
+    big, small = other.charge(CARD - 10 * MIB, OWN), None
+    assert big is not None
+    assert card.allocate(one, 30 * MIB, OWN) is None
+    assert (one.ledger.shortage.room, one.ledger.shortage.bytes) == (True, 30 * MIB)
+    assert card.command(f"no_room {one.id}") == errno.EBUSY, "nothing waits yet"
+    lib.cgpu_parking_want(one.tenant.raw, 0, 30 * MIB)
+    lib.cgpu_parking_want(one.tenant.raw, 0, 12 * MIB)
+    lib.cgpu_parking_want(one.tenant.raw, 1, 99 * MIB)
+    shown = card.shown(one)
+    assert shown is not None and shown.state is State.RUNNING
+    assert (shown.want_card, shown.want_bytes) == (0, 20 * MIB)
+    assert card.shown(other) is None
+    other.free(big)
+    small = other.charge(MIB, OWN)
+    lib.cgpu_rooms_limit(card.rooms(), ffi.addressof(one.ledger))
+    assert card.shown(one) is None, "there is room by now"
+    assert card.command(f"no_room {one.id}") == 0
+    assert one.tenant.raw.parking.no_room == 1
+    assert card.command(f"no_room {one.id}") == errno.EBUSY
+    assert not any(card.lines)
+    assert small is not None and other.charge(CARD, OWN) is None
+    assert not other.ledger.shortage.room, "its own limit is in the way"

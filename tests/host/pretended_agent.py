@@ -23,7 +23,7 @@ PARTS = REPOSITORY / "tests/host/pretended"
 INSTEAD = ("rm.c", "device.c", "perform.c")
 #: Whatever a program leaves behind ends with it.
 NAMESPACE = ("unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc")
-_DRIVER_BYTES = 1 << 20
+_DRIVER_BYTES = 2 << 20
 
 
 def build(folder: Path) -> None:

@@ -30,9 +30,9 @@ CGPU = [sys.executable, "-m", "pycgpu.cli.main"]
 class Parkable(Tenant):
     """A tenant that uses CUDA."""
 
-    def __init__(self, name, held, number):
+    def __init__(self, name, held, number, mem="1G"):
         self.name, self.held, self.client = name, held, number
-        words = ["run", "--name", name, "--mem", "1G", "--", "./parkable", str(held), hex(number)]
+        words = ["run", "--name", name, "--mem", mem, "--", "./parkable", str(held), hex(number)]
         self.child = subprocess.Popen(
             [*CGPU, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -46,6 +46,18 @@ class Parkable(Tenant):
     def works(self):
         self.tell("work")
         return self.line() == "worked"
+
+    def grows(self, mib):
+        self.tell(f"grow {mib}")
+        said = self.line()
+        self.held += mib if said == "grown" else 0
+        return said
+
+    def set(self, node, value):
+        (TREE / "0" / self.name / node).write_text(f"{value}\\n")
+
+    def waits_for_room(self):
+        return "waits_for_room 1\\n" in (TREE / "0" / self.name / "stat").read_text()
 
     def state(self):
         return (TREE / "0" / self.name / "state").read_text().strip()
@@ -74,7 +86,7 @@ def helper():
     (found,) = helpers()
     return found
 
-one = Parkable("one", 16, 0xC1D00001)
+one = Parkable("one", 16, 0xC1D00001, mem="12G")
 '''
 TAIL = """
 assert one.works() and one.state() == "running" and one.has_all()
@@ -181,6 +193,95 @@ assert int(status["CapEff"], 16) == 1 << 1 | 1 << 2 | 1 << 19, status["CapEff"]
 assert status["NoNewPrivs"] == "1"
 """
 
+#: Of a card of 16 GiB that promises 32.
+FULL = """
+(TREE / "0/overcommit_ratio").write_text("200\\n")
+one.set("idle_park_s", 1)
+assert one.works() and one.grows(10240) == "grown"
+two = Parkable("two", 8, 0xC1D00002, mem="12G")
+"""
+GROWTH = FULL + """
+assert two.grows(13000) == "0 0x51", "its own limit"
+assert one.state() == "running"
+assert two.grows(10240) == "grown" and one.state() == "parked"
+one.tell("work")
+until(one.waits_for_room, "its return waits")
+assert two.works()
+two.end()
+assert one.line() == "worked"
+one.set("idle_park_s", 0)
+"""
+AT_WORK = FULL + """
+for what in ("queue", "wait"):
+    one.tell(what)
+    time.sleep(2.5)
+    began = time.monotonic()
+    assert two.grows(10240) == "0 0x51"
+    assert time.monotonic() - began < 5, "who cannot be helped waits"
+    assert one.state() == "running"
+    one.tell("")
+    assert one.works()
+# Who has worked just now is not idle either.
+assert two.grows(10240) == "0 0x51"
+one.set("idle_park_s", 0)
+time.sleep(2.5)
+assert two.grows(10240) == "0 0x51"
+two.end()
+"""
+RETURN = FULL + """
+assert cgpu("park", "one")[0] == 0
+assert two.grows(10240) == "grown"
+one.tell("work")
+until(one.waits_for_room, "its return waits")
+time.sleep(2)
+assert two.state() == "running", "nobody asked that it be parked"
+two.set("idle_park_s", 1)
+assert one.line() == "worked"
+assert two.state() == "parked"
+one.set("idle_park_s", 0)
+two.set("priority", 1)
+two.tell("work")
+until(two.waits_for_room, "its return waits")
+time.sleep(2.5)
+one.set("priority", 2)
+one.set("idle_park_s", 1)
+time.sleep(2.5)
+assert one.state() == "running", "it is of a higher priority"
+one.set("priority", 1)
+assert two.line() == "worked" and one.state() == "parked"
+two.end()
+"""
+RULES = """
+Path("/run/upper").mkdir(), Path("/run/work").mkdir()
+over = ["mount", "-t", "overlay", "-o", "lowerdir=/etc,upperdir=/run/upper,workdir=/run/work"]
+subprocess.run([*over, "overlay", "/etc"], check=True)
+Path("/etc/cgpu").mkdir(exist_ok=True)
+def rule(text):
+    Path("/etc/cgpu/parking.toml").write_text(text)
+one.set("idle_park_s", 1)
+assert one.works()
+time.sleep(3)
+assert one.state() == "running", "nobody needs the room"
+rule('when = "idle"\\npark_host_bytes = 1048576\\n')
+time.sleep(3)
+assert one.state() == "running"
+code, said = cgpu("park", "one")
+assert code == 1 and "it has 16 MiB, and of the 1 MiB that /etc/cgpu/parking.toml gives" in said, said
+rule('when = "idle"\\nmoves_per_min = 0\\n')
+time.sleep(3)
+assert one.state() == "running"
+rule('when = "idle"\\nnonsense = 1\\n')
+time.sleep(3)
+assert one.state() == "running"
+rule('when = "idle"\\npark_min_s = 4\\n')
+until(lambda: one.state() == "parked", "it is idle")
+for _ in range(2):
+    assert one.works()
+    back = time.monotonic()
+    until(lambda: one.state() == "parked", "it is idle again")
+    assert time.monotonic() - back > 3.9
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -222,6 +323,22 @@ def test_where_its_memory_is_can_be_seen(folder: Path) -> None:
 
 def test_when_it_is_parked_by_itself_is_asked_at_its_start_and_set_later(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + ASKED + TAIL)
+
+
+def test_who_is_idle_is_parked_for_one_that_needs_the_room(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + GROWTH + TAIL)
+
+
+def test_nobody_at_work_is_parked_and_who_cannot_be_helped_is_told_at_once(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + AT_WORK + TAIL)
+
+
+def test_a_return_has_idle_ones_parked_and_none_of_a_higher_priority(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + RETURN + TAIL)
+
+
+def test_the_operators_rules_say_when_and_how_often_idle_ones_are_parked(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + RULES + TAIL)
 
 
 def test_the_helper_has_no_more_rights_than_it_needs(folder: Path) -> None:

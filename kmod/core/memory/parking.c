@@ -146,3 +146,28 @@ int cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns)
 	change_state(tenant, CGPU_PARK_RUNNING, now_ns);
 	return 0;
 }
+
+void cgpu_parking_want(struct cgpu_tenant *tenant, uint32_t card, uint64_t bytes)
+{
+	struct cgpu_parking *parking = &tenant->parking;
+
+	if (parking->want_bytes && parking->want_card != card)
+		return;
+	parking->want_card = card;
+	if (bytes > parking->want_bytes)
+		parking->want_bytes = bytes;
+}
+
+void cgpu_parking_want_no_more(struct cgpu_tenant *tenant)
+{
+	tenant->parking.want_bytes = 0;
+}
+
+uint64_t cgpu_parking_wanting(const struct cgpu_tenant *tenant)
+{
+	const struct cgpu_parking *parking = &tenant->parking;
+
+	if (!parking->want_bytes || tenant->ledger.park_state != CGPU_PARK_RUNNING)
+		return 0;
+	return minus(parking->want_bytes, tenant->ledger.account[parking->want_card].room_bytes);
+}

@@ -31,6 +31,7 @@ struct cgpu_room {
 	uint64_t foreign_bytes;  /* of processes that are in no container */
 	uint64_t used_bytes;     /* charged to containers */
 	uint64_t reserved_bytes; /* for those that move */
+	bool overcommitted;      /* limits add up to more than it has */
 };
 
 /* Adds what a container has, or is to have, of each card. */
@@ -64,6 +65,16 @@ bool cgpu_parking_precedes(const struct cgpu_parking *one, const struct cgpu_par
  */
 int cgpu_parking_reserve(struct cgpu_tenant *tenant, const struct cgpu_room *rooms,
 			 uint64_t now_ns);
+/*
+ * A call waits until the card has so much more for it, see shortage.room: to be told again and
+ * again while it does, since another call of the container may want something, too.
+ */
+void cgpu_parking_want(struct cgpu_tenant *tenant, uint32_t card, uint64_t bytes);
+/* That call has had an answer. */
+void cgpu_parking_want_no_more(struct cgpu_tenant *tenant);
+/* What is wanting for it still, 0: nothing. */
+uint64_t cgpu_parking_wanting(const struct cgpu_tenant *tenant);
+
 /* Its processes are back, or have ended, or did not leave. Return: 0, -EBUSY: it is running. */
 int cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns);
 

@@ -83,6 +83,10 @@ struct cgpu_parking {
 	uint64_t short_bytes;
 	uint64_t asked_ns;  /* since when it wants that, 0: it does not */
 	uint64_t since_ns;  /* it is in its state; 0: since it began */
+	/* running, a call of it waits until a card has so much for it; 0 bytes: none does */
+	uint32_t want_card;
+	uint64_t want_bytes;
+	uint32_t no_room;   /* counts what such calls were told: nobody can be parked for them */
 };
 
 struct cgpu_tenant {

@@ -470,3 +470,18 @@ int cgpu_card_set_overcommit_ratio(struct cgpu_host *host, uint32_t minor, uint6
 	card->overcommit_ratio = (uint32_t)percent;
 	return 0;
 }
+
+bool cgpu_card_is_overcommitted(const struct cgpu_card *card)
+{
+	return card->overcommit_ratio > CGPU_OVERCOMMIT_RATIO_DEFAULT;
+}
+
+bool cgpu_host_is_overcommitted(const struct cgpu_host *host)
+{
+	uint32_t minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
+		if (cgpu_card_is_overcommitted(&host->card[minor]))
+			return true;
+	return false;
+}

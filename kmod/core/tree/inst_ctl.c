@@ -281,6 +281,7 @@ static const struct cgpu_word verbs[CGPU_VERB_MOVE + CGPU_STEP_COUNT] = {
 	[CGPU_VERB_MOVE + CGPU_STEP_PARKED] = CGPU_WORD("parked"),
 	[CGPU_VERB_MOVE + CGPU_STEP_RETURN] = CGPU_WORD("return"),
 	[CGPU_VERB_MOVE + CGPU_STEP_RUNNING] = CGPU_WORD("running"),
+	[CGPU_VERB_MOVE + CGPU_STEP_NO_ROOM] = CGPU_WORD("no_room"),
 };
 
 int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *out)

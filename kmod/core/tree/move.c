@@ -33,6 +33,7 @@ void cgpu_rooms_begin(struct cgpu_room *rooms, const struct cgpu_host *host)
 			.card_bytes = gpu->total_bytes > gpu->reserved_bytes ?
 				      gpu->total_bytes - gpu->reserved_bytes : 0,
 			.foreign_bytes = host->card[card].foreign_bytes,
+			.overcommitted = cgpu_card_is_overcommitted(&host->card[card]),
 		};
 	}
 }
@@ -41,10 +42,13 @@ void cgpu_rooms_limit(const struct cgpu_room *rooms, struct cgpu_ledger *ledger)
 {
 	uint32_t card;
 
-	for (card = 0; card < CGPU_MAX_CARDS; card++)
+	for (card = 0; card < CGPU_MAX_CARDS; card++) {
+		bool counts = rooms && (rooms[card].overcommitted || rooms[card].reserved_bytes);
+
 		if (ledger->account[card].present)
-			cgpu_ledger_limit_room(ledger, card,
-					       rooms ? cgpu_room_left(&rooms[card]) : UINT64_MAX);
+			cgpu_ledger_limit_room(ledger, card, counts ? cgpu_room_left(&rooms[card]) :
+							     UINT64_MAX);
+	}
 }
 
 void cgpu_moving_begin(struct cgpu_moving *moving, const struct cgpu_move *move,
@@ -85,6 +89,15 @@ static uint64_t parked_bytes(const struct cgpu_ledger *ledger)
 	for (card = 0; card < CGPU_MAX_CARDS; card++)
 		bytes += ledger->account[card].parked_bytes;
 	return bytes;
+}
+
+static int tell_no_room(struct cgpu_tenant *tenant)
+{
+	if (!tenant->parking.want_bytes)
+		return -EBUSY;
+	cgpu_parking_want_no_more(tenant);
+	tenant->parking.no_room++;
+	return 0;
 }
 
 static int come_back(const struct cgpu_moving *moving, struct cgpu_tenant *tenant,
@@ -132,6 +145,9 @@ int cgpu_moving_end(struct cgpu_moving *moving, struct cgpu_tenant *tenant, cons
 	case CGPU_STEP_RETURN:
 		err = come_back(moving, tenant, now_ns);
 		break;
+	case CGPU_STEP_NO_ROOM:
+		err = tell_no_room(tenant);
+		break;
 	default:
 		err = cgpu_parking_end(tenant, now_ns);
 		break;
@@ -154,12 +170,13 @@ bool cgpu_away_note(struct cgpu_away *away, const char *id, const struct cgpu_te
 {
 	size_t index;
 
-	if (tenant->ledger.park_state == CGPU_PARK_RUNNING)
+	if (tenant->ledger.park_state == CGPU_PARK_RUNNING && !cgpu_parking_wanting(tenant))
 		return false;
 	for (index = 0; index < CGPU_ID_MAX && id[index]; index++)
 		away->id[index] = id[index];
 	away->id[index] = 0;
 	away->state = tenant->ledger.park_state;
+	away->wanting_bytes = cgpu_parking_wanting(tenant);
 	away->parked_bytes = parked_bytes(&tenant->ledger);
 	away->parking = tenant->parking;
 	return true;

@@ -18,6 +18,7 @@ enum cgpu_step {
 	CGPU_STEP_PARKED,
 	CGPU_STEP_RETURN,
 	CGPU_STEP_RUNNING,
+	CGPU_STEP_NO_ROOM,      /* nobody can be parked for a call of it that waits */
 	CGPU_STEP_COUNT
 };
 
@@ -46,7 +47,8 @@ struct cgpu_moving {
 
 /*
  * What the cards have without any container, for cgpu_room_add() of each; and what is left of
- * that for a container's next call, `rooms` NULL: nobody moves, its limit alone counts.
+ * that for a container's next call, where somebody moves or more is promised than there is. `rooms`
+ * NULL: neither is so on any card.
  */
 void cgpu_rooms_begin(struct cgpu_room *rooms, const struct cgpu_host *host);
 void cgpu_rooms_limit(const struct cgpu_room *rooms, struct cgpu_ledger *ledger);
@@ -66,15 +68,16 @@ void cgpu_moving_beside(struct cgpu_moving *moving, const struct cgpu_tenant *te
 int cgpu_moving_end(struct cgpu_moving *moving, struct cgpu_tenant *tenant, const char *id,
 		    uint64_t now_ns, char line[CGPU_MOVE_LINE]);
 
-/* A container that is not running, as the file `parking` shows it. */
+/* A container that is not running, or waits for room, as the file `parking` shows it. */
 struct cgpu_away {
 	char id[65];            /* CGPU_ID_MAX and the end */
 	uint32_t state;         /* enum cgpu_park_state */
+	uint64_t wanting_bytes; /* running: for a call that waits */
 	uint64_t parked_bytes;  /* of all cards */
 	struct cgpu_parking parking;
 };
 
-/* Return: false: it is running, and `away` is as it was. */
+/* Return: false: it is running and waits for nothing, and `away` is as it was. */
 bool cgpu_away_note(struct cgpu_away *away, const char *id, const struct cgpu_tenant *tenant);
 
 #endif

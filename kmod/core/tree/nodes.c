@@ -146,7 +146,7 @@ static void put_stats(struct cgpu_text *text, const struct cgpu_view *view)
 		put_pair(text, view->stats[index].key, view->stats[index].value);
 }
 
-/* Of those that are not running: what moves them needs no more. */
+/* Of those that are not running, or wait for room: what moves containers needs no more. */
 static void show_away(struct cgpu_text *text, const struct cgpu_away *away)
 {
 	const struct cgpu_parking *parking = &away->parking;
@@ -159,7 +159,11 @@ static void show_away(struct cgpu_text *text, const struct cgpu_away *away)
 	cgpu_put_value(text, " bytes=", away->parked_bytes);
 	if (parking->asked_ns)
 		cgpu_put_value(text, " asked_ns=", parking->asked_ns);
-	if (parking->short_card < CGPU_MAX_CARDS) {
+	if (away->wanting_bytes) {
+		cgpu_put_value(text, " want_gpu=", parking->want_card);
+		cgpu_put_value(text, " want_bytes=", away->wanting_bytes);
+	}
+	if (parking->short_bytes && parking->short_card < CGPU_MAX_CARDS) {
 		cgpu_put_value(text, " short_gpu=", parking->short_card);
 		cgpu_put_value(text, " short_bytes=", parking->short_bytes);
 	}

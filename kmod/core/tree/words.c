@@ -9,7 +9,8 @@ const char cgpu_inst_ctl_usage[] =
 	"park <id> pid=<pid>[,<pid>...]\n"
 	"parked <id>\n"
 	"return <id> [foreign=<gpu>:<bytes>] [foreign=...]\n"
-	"running <id>\n";
+	"running <id>\n"
+	"no_room <id>\n";
 
 const struct cgpu_word cgpu_no_limit = CGPU_WORD("max");
 

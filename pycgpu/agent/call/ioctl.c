@@ -461,6 +461,10 @@ static struct answer decide(struct flight *f)
 		cgpu_put32(f->args, req->status_offset, status);
 		verdict = pre(f);
 	}
+	if (verdict == CGPU_ANSWER && is_no_memory(f) && finds_room(f, &f->call.shortage)) {
+		cgpu_put32(f->args, req->status_offset, status);
+		verdict = pre(f);
+	}
 	if (verdict == CGPU_ANSWER) {
 		report(f);
 		door.count.answered++;

@@ -7,6 +7,7 @@
 #include <linux/seccomp.h>
 
 #include "call/call.h"
+#include "card/card.h"
 #include "tenant/tenant.h"
 
 bool is_valid(const struct flight *f)
@@ -36,6 +37,17 @@ uint32_t keep_file(struct flight *f, int fd, int local, uint32_t device, uint32_
 	if (number)
 		f->file[f->file_count++] = number;
 	return number;
+}
+
+static bool waits(const void *f)
+{
+	return is_valid(f);
+}
+
+bool finds_room(struct flight *f, const struct cgpu_shortage *shortage)
+{
+	return shortage->card < CGPU_MAX_CARDS && shortage->room &&
+	       room_wait(f->c, shortage->card, shortage->bytes, waits, f);
 }
 
 void let_go_of(struct flight *f)

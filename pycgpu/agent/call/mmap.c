@@ -33,8 +33,10 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	if (!managed_belongs(f->c, number, f->process))
 		return fail(managed_is_bound(f->c, number) ? -EOPNOTSUPP : -EBADFD);
 	f->c->lazy = true;
-	for (tries = 0; tries < 2; tries++) {
-		if (tries) {
+	for (tries = 0; tries < 3; tries++) {
+		if (tries == 2 && !finds_room(f, &shortage))
+			break;
+		if (tries == 1) {
 			managed_settle(f->c);
 			files_sweep_for_call(f->c, true);
 		}

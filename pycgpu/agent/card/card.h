@@ -50,4 +50,19 @@ int container_move(const char *id, const struct cgpu_move *move);
 /* Those that are not running. `away` has CONTAINERS_MAX places. Context: door.lock. */
 uint32_t containers_away(struct cgpu_away *away);
 
+/*
+ * The card has fetched all that the container submitted, a number that changes with what that is.
+ * false: it has not, that cannot be seen, or nobody asks that it be parked when it is idle.
+ * Context: door.lock.
+ */
+bool parking_is_still(struct container *c, uint32_t minor, uint64_t *submitted);
+
+/*
+ * room.c: a call of the container wants so much of a card, which its limits let it have. Waits
+ * while somebody is parked for it, as long as `waits` says that the caller does. Return: false:
+ * there is no room. Context: no lock.
+ */
+bool room_wait(struct container *c, uint32_t card, uint64_t bytes, bool (*waits)(const void *),
+	       const void *caller);
+
 #endif

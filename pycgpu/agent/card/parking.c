@@ -7,25 +7,30 @@
 #include <stdlib.h>
 
 #include "agent.h"
+#include "core/memory/userd.h"
 #include "card/card.h"
+#include "tenant/tenant.h"
 
-/* While a container moves, what is reserved for it is nobody else's. */
+/*
+ * While a container moves, what is reserved for it is nobody else's; and no card gives more than it
+ * has, however much it promises.
+ */
 void parking_limit(struct container *c)
 {
 	struct cgpu_room rooms[CGPU_MAX_CARDS];
-	bool moves = false;
+	bool counts = cgpu_host_is_overcommitted(&door.host);
 	int i;
 
-	for (i = 0; i < CONTAINERS_MAX && !moves; i++)
-		moves = door.container[i] &&
-			cgpu_parking_moves(&door.container[i]->tenant.ledger);
-	if (moves) {
+	for (i = 0; i < CONTAINERS_MAX && !counts; i++)
+		counts = door.container[i] &&
+			 cgpu_parking_moves(&door.container[i]->tenant.ledger);
+	if (counts) {
 		cgpu_rooms_begin(rooms, &door.host);
 		for (i = 0; i < CONTAINERS_MAX; i++)
 			if (door.container[i])
 				cgpu_room_add(rooms, &door.container[i]->tenant);
 	}
-	cgpu_rooms_limit(moves ? rooms : NULL, &c->tenant.ledger);
+	cgpu_rooms_limit(counts ? rooms : NULL, &c->tenant.ledger);
 }
 
 int container_move(const char *id, const struct cgpu_move *move)
@@ -68,4 +73,23 @@ uint32_t containers_away(struct cgpu_away *away)
 			count++;
 	}
 	return count;
+}
+
+bool parking_is_still(struct container *c, uint32_t minor, uint64_t *submitted)
+{
+	struct cgpu_demand_channel *channel;
+	const volatile uint64_t *words;
+	uint64_t both;
+	uint32_t i;
+
+	*submitted = 0;
+	if (!c->grant[minor].idle_park_s || !userd_complete(c, minor))
+		return false;
+	for (i = 0; (i = userd_next(c, minor, i, &words, &channel)) != CGPU_USERD_NONE; i++) {
+		both = *words;
+		if ((uint32_t)both != both >> 32)
+			return false;
+		*submitted = *submitted * 31 + (both >> 32) + 1;
+	}
+	return true;
 }

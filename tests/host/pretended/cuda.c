@@ -5,6 +5,7 @@
  * library's own thread waits there always.
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -98,6 +99,14 @@ int cuWork(void)
 {
 	pthread_mutex_lock(&gate);
 	return pthread_mutex_unlock(&gate);
+}
+
+/* A thread that waits for the card, which takes long: here for something to read. */
+int cuWaitFor(int fd)
+{
+	struct pollfd it = { .fd = fd, .events = POLLIN };
+
+	return poll(&it, 1, -1) < 0;
 }
 
 static int ask(int pid, char what)

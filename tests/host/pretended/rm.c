@@ -16,6 +16,7 @@
 
 #include "core/rm/structs.h"
 #include "driver/driver.h"
+#include "userd.h"
 
 enum { OBJECTS = 4096 };
 
@@ -25,6 +26,7 @@ struct pretended {
 };
 
 static struct pretended *driver;
+static int memory = -1; /* that file */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int ctl = -1;
 
@@ -34,10 +36,8 @@ static void open_driver(void)
 {
 	const char *path = getenv("CGPU_PRETENDED");
 
-	int fd = open(path ? path : "/dev/null", O_RDWR | O_CLOEXEC);
-
-	driver = mmap(NULL, sizeof(*driver), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
+	memory = open(path ? path : "/dev/null", O_RDWR | O_CLOEXEC);
+	driver = mmap(NULL, sizeof(*driver), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 }
 
 static int find(uint32_t hClient, uint32_t hObject)
@@ -136,6 +136,7 @@ int rm_open(bool force, char *message)
 void rm_close(void)
 {
 	close(ctl);
+	close(memory);
 }
 
 int rm_ioctl(int fd, uint32_t nr, void *args, uint32_t size)
@@ -165,13 +166,17 @@ void rm_free(uint32_t hObject)
 uint32_t rm_share_with_agent(int fd, uint32_t hClient, uint32_t hObject, bool revoke)
 {
 	(void)fd, (void)hClient, (void)hObject, (void)revoke;
-	return NV_ERR_NOT_SUPPORTED;
+	return NV_OK;
 }
 
+/* Of a client's USERD; nothing else is duplicated. */
 uint32_t rm_duplicate(uint32_t hParent, uint32_t hClientSrc, uint32_t hObjectSrc, uint32_t *hObject)
 {
-	(void)hParent, (void)hClientSrc, (void)hObjectSrc, (void)hObject;
-	return NV_ERR_NOT_SUPPORTED;
+	(void)hParent;
+	if (hObjectSrc != USERD_MEMORY || find(hClientSrc, hObjectSrc) < 0)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	*hObject = hClientSrc;
+	return NV_OK;
 }
 
 const void *rm_map(uint32_t hMemory, uint64_t size)
@@ -183,13 +188,17 @@ const void *rm_map(uint32_t hMemory, uint64_t size)
 const void *rm_map_part(uint32_t hDevice, const char *path, uint32_t hMemory, uint64_t offset,
 			uint64_t size)
 {
-	(void)hDevice, (void)path, (void)hMemory, (void)offset, (void)size;
-	return NULL;
+	void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, memory,
+			USERD_AT(hMemory) + (off_t)offset);
+
+	(void)hDevice, (void)path;
+	return at == MAP_FAILED ? NULL : at;
 }
 
 void rm_each_descriptor(void (*tell)(int fd))
 {
 	tell(ctl);
+	tell(memory);
 }
 
 int rm_ctl_fd(void)
