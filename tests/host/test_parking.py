@@ -203,7 +203,8 @@ two = Parkable("two", 8, 0xC1D00002, mem="12G")
 GROWTH = FULL + """
 assert two.grows(13000) == "0 0x51", "its own limit"
 assert one.state() == "running"
-assert two.grows(10240) == "grown" and one.state() == "parked"
+until(lambda: two.grows(10240) == "grown", "the other is idle for long enough")
+assert one.state() == "parked"
 one.tell("work")
 until(one.waits_for_room, "its return waits")
 assert two.works()
