@@ -267,7 +267,8 @@ rule('when = "idle"\\npark_host_bytes = 1048576\\n')
 time.sleep(3)
 assert one.state() == "running"
 code, said = cgpu("park", "one")
-assert code == 1 and "it has 16 MiB, and of the 1 MiB that /etc/cgpu/parking.toml gives" in said, said
+assert code == 1, said
+assert "it has 16 MiB, and of the 1 MiB that /etc/cgpu/parking.toml gives" in said, said
 rule('when = "idle"\\nmoves_per_min = 0\\n')
 time.sleep(3)
 assert one.state() == "running"
