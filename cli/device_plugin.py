@@ -15,7 +15,7 @@ from pycgpu.errors import CgpuError
 from pycgpu.install.launcher import HOOK
 from pycgpu.oci import cdi
 
-from ._pod import follow_upgrades
+from ._pod import OvercommitRatio, follow_upgrades
 
 app = typer.Typer(add_completion=False)
 
@@ -46,6 +46,7 @@ def device_plugin(
     libraries: Annotated[
         bool, typer.Option(help="Show the driver's libraries and nvidia-smi in containers.")
     ] = True,
+    overcommit_ratio: OvercommitRatio = None,
 ) -> None:
     """Offer this node's cards to its kubelet, and give containers their parts, until a signal."""
     try:
@@ -58,7 +59,12 @@ def device_plugin(
         raise CgpuError(f"{error}: pip install 'pycgpu[kubernetes]'") from None
     access = apiserver.access(api, token, ca)
     place = Place(
-        (hook,), root, prefix, cdi_directory, driver_libraries(prefix) if libraries else ()
+        (hook,),
+        root,
+        prefix,
+        cdi_directory,
+        driver_libraries(prefix) if libraries else (),
+        overcommit_ratio,
     )
     logging.basicConfig(format="cgpu: %(message)s", level=logging.INFO)
     plugin = Plugin(

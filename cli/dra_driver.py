@@ -13,7 +13,7 @@ from pycgpu.errors import CgpuError
 from pycgpu.install.launcher import HOOK
 from pycgpu.oci import cdi
 
-from ._pod import follow_upgrades
+from ._pod import OvercommitRatio, follow_upgrades
 from .device_plugin import driver_libraries
 
 app = typer.Typer(add_completion=False)
@@ -42,6 +42,7 @@ def dra_driver(
     evict: Annotated[
         bool, typer.Option("--evict", help="End the pods of a failed card; else they go on.")
     ] = False,
+    overcommit_ratio: OvercommitRatio = None,
 ) -> None:
     """Offer this node's cards by dynamic resource allocation, until a signal."""
     try:
@@ -52,7 +53,12 @@ def dra_driver(
         raise CgpuError(f"{error}: pip install 'pycgpu[kubernetes]'") from None
     access = apiserver.access(api, token, ca)
     place = Place(
-        (hook,), root, prefix, cdi_directory, driver_libraries(prefix) if libraries else ()
+        (hook,),
+        root,
+        prefix,
+        cdi_directory,
+        driver_libraries(prefix) if libraries else (),
+        overcommit_ratio,
     )
     logging.basicConfig(format="cgpu: %(message)s", level=logging.INFO)
     driver = Driver(node, Claims(access, place), kubelet, evict=evict)

@@ -173,6 +173,7 @@ class Plugin:
 
     def _run(self) -> None:
         try:
+            self.node.overcommit.keep(self.node.root())
             for family in self.node.config.families:
                 self.node.devices(family)
             self.node.verify()

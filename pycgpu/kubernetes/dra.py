@@ -30,6 +30,7 @@ from .families import room
 from .health import MIG, Health
 from .kubelet import DIRECTORY
 from .node import Place
+from .overcommit import Overcommit
 from .wire import decode, encode
 
 #: How often the slice is looked at: the kubelet removes it after a restart of either.
@@ -176,6 +177,7 @@ class Driver:
         self.ended = threading.Event()
         self._news = threading.Condition()
         self._told = 0
+        self.overcommit = Overcommit(held.place.overcommit_ratio, held.place.prefix)
         self.health = Health(self._tell)
 
     def end(self) -> None:
@@ -236,6 +238,7 @@ class Driver:
 
     def publish(self) -> bool:
         """Let the node's slice say what is here; False: it does already."""
+        self.overcommit.keep(self.claims.root())
         devices = self._devices()
 
         def wanted(uid: str) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from .families import MAX_IDS, Config, Family, capacity, room
 from .health import Health
 from .kubelet import Kubelet
 from .mapping import Entry, Holder, Mapping, Owner, key, mistakes
+from .overcommit import Overcommit
 from .pods import Part, Pod
 
 #: Where the engines look for devices that come and go.
@@ -44,13 +45,18 @@ log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Where things are on this node; ``prefix`` is the host's root."""
+    """
+    Where things are on this node, and what its cards are to promise; ``prefix`` is the host's root.
+
+    overcommit_ratio: percent that limits on a card may add up to; None: as the node has it.
+    """
 
     hook: tuple[str, ...]
     root: str | None = None
     prefix: str = "/"
     cdi_directory: str = CDI_DIRECTORY
     libraries: tuple[str, ...] = ()
+    overcommit_ratio: int | None = None
 
 
 class _Ask:
@@ -94,6 +100,7 @@ class Node:
         self.kubelet = kubelet
         self.access = access
         self.place = place
+        self.overcommit = Overcommit(place.overcommit_ratio, place.prefix)
         self.health = Health(self.tell)
         self.changed = threading.Condition()
         self._lock = threading.Lock()
@@ -147,8 +154,8 @@ class Node:
 
     def publish(self) -> bool:
         """Let the node's status tell what the kubelet does not count; False: it does already."""
-        every = self.cards()
-        cards = self.healthy(every)
+        self.overcommit.keep(self.root())
+        cards = self.healthy(self.cards())
         wanted: dict[str, int] = {}
         for family in self.config.families:
             found = capacity(family, cards)

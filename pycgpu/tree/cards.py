@@ -115,6 +115,12 @@ def wanted(tables: Mapping[str, Table], uuid: str, model: str | None) -> Table:
     return merged
 
 
+def with_default(tables: Mapping[str, Table], key: str, value: int) -> dict[str, Table]:
+    """Return what *tables* say of *key* alone, and *value* where they say nothing."""
+    only = {name: {key: table[key]} for name, table in tables.items() if key in table}
+    return {DEFAULT: {key: value}, **only}
+
+
 def pending(
     tables: Mapping[str, Table], root: str, proc: str = "/proc"
 ) -> list[tuple[int, str, int, int]]:

@@ -96,6 +96,9 @@ def test_the_manifests_are_what_the_chart_makes(program: Path, tmp_path: Path) -
         ("devicePlugn.enabled=true", "devicePlugn"),
         ("namespace=gpus", "namespace"),
         ("install.mode=dkms", "install/mode"),
+        ("cards.overcommitRatio=99", "cards/overcommitRatio"),
+        ("cards.overcommitRatio=1001", "cards/overcommitRatio"),
+        ("cards.overcommitRatio=twice", "cards/overcommitRatio"),
         ("image=example.com/any:1", "image"),
         ("scheduler.managedResources={gpu}", "managedResources"),
     ],
@@ -104,6 +107,20 @@ def test_values_that_mean_nothing_are_refused(program: Path, setting: str, says:
     done = helm(program, "template", "cgpu", CHART, "--set", setting, check=False)
     assert done.returncode != 0
     assert says in done.stderr
+
+
+def test_a_ratio_is_told_to_what_publishes_cards(program: Path) -> None:
+    def told(*words: str) -> list[str]:
+        made = helm(program, "template", "cgpu", CHART, *EVERYTHING, *words).stdout
+        return re.findall(r"- (--(?:overcommit|evict).*)", made)
+
+    ratio = ("--set", "cards.overcommitRatio=150")
+    assert told() == []
+    assert told(*ratio) == ["--overcommit-ratio=150"] * 2
+    assert sorted(told(*ratio, "--set", "dra.evict=true")) == [
+        "--evict",
+        *["--overcommit-ratio=150"] * 2,
+    ]
 
 
 def test_an_older_cluster_is_told(program: Path) -> None:

@@ -39,12 +39,13 @@ class Rig:
         self.api = ApiPeer()
         self.start()
 
-    def start(self, *, evict: bool = False) -> None:
+    def start(self, *, evict: bool = False, overcommit_ratio: int | None = None) -> None:
         place = Place(
             ("/usr/lib/cgpu/cgpu-hook",),
             str(self.tree.root),
             str(self.path),
             str(self.path / "cdi"),
+            overcommit_ratio=overcommit_ratio,
         )
         held = Claims(Access(self.api.url, "/nowhere", "/nowhere"), place)
         self.driver = Driver("node", held, str(self.path / "k"), evict=evict)
@@ -180,6 +181,18 @@ def test_an_overcommitted_card_gives_more_claims_and_none_above_itself(rig: Rig)
             },
         }
         assert device["capacity"]["cores"]["value"] == "100"
+
+
+def test_a_ratio_of_the_cluster_is_kept_on_the_nodes_cards(rig: Rig) -> None:
+    wait(lambda: SLICE in rig.api.slices, "the node's slice")
+    rig.stop()
+    rig.start(overcommit_ratio=150)
+
+    def amounts() -> list[str]:
+        devices = rig.api.slices[SLICE]["spec"]["devices"]
+        return [device["capacity"]["memory"]["value"] for device in devices]
+
+    wait(lambda: amounts() == ["24576Mi"] * 2, "the cards' new promises")
 
 
 def test_parts_of_a_card_that_are_more_than_it_together_are_refused(rig: Rig) -> None:

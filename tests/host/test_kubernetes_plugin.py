@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import errno
 import json
 import socket
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pycgpu.errors import CgpuError, RequestError
+from pycgpu.errors import CgpuError, NodeError, RequestError
 from pycgpu.kubernetes import apiserver, extender, messages, placement
 from pycgpu.kubernetes.apiserver import Access, ApiError, Session
 from pycgpu.kubernetes.device_plugin import FORGOTTEN_S, Plugin
@@ -27,6 +28,7 @@ from pycgpu.kubernetes.pods import Need, Part
 from pycgpu.oci import bundle
 from pycgpu.request import permit
 from pycgpu.request.model import GIB, MIB, Card
+from pycgpu.tree import procfs
 from tests.host.coretree import CoreTree
 from tests.host.kubelet import ApiPeer, KubeletPeer, Refused
 
@@ -44,7 +46,9 @@ class Rig:
         offered: Config,
         cards: Sequence[tuple[int, int]] = TWO_CARDS,
         ratio: int = 100,
+        wanted_ratio: int | None = None,
     ) -> None:
+        self.wanted_ratio = wanted_ratio
         self.path = path
         self.offered = offered
         self.forgotten_s = FORGOTTEN_S
@@ -63,6 +67,7 @@ class Rig:
             str(self.tree.root),
             str(self.path),
             str(self.path / "cdi"),
+            overcommit_ratio=self.wanted_ratio,
         )
         self.node = Node(
             "node",
@@ -150,9 +155,9 @@ def rigs(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
         *families: Any,
         placement: str = "binpack",
         cards: Sequence[tuple[int, int]] = TWO_CARDS,
-        ratio: int = 100,
+        **ratios: int,
     ) -> Rig:
-        rig = Rig(tmp_path, Config(families or (FAMILIES["hami"],), placement), cards, ratio)
+        rig = Rig(tmp_path, Config(families or (FAMILIES["hami"],), placement), cards, **ratios)
         made.append(rig)
         rig.start()
         return rig
@@ -515,6 +520,53 @@ def test_more_than_a_card_can_give_is_not_given(rigs: Callable[..., Rig], ratio:
     with pytest.raises(Refused, match="15000 MiB asked, 14910 MiB free"):
         rig.run("one", gpumem=15000)
     assert rig.run("two", gpumem=14910) == rig.cards[:1]
+
+
+def test_a_ratio_of_the_cluster_is_kept_where_the_node_says_none(
+    rigs: Callable[..., Rig], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "etc/cgpu/cards.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("[GPU-00000000-0000-0000-0000-000000000002]\novercommit_ratio = 120\n")
+    rig = rigs(FAMILIES["alibaba"], wanted_ratio=200)
+
+    def ratios() -> list[int]:
+        root = str(rig.tree.root)
+        return [procfs.read_overcommit_ratio(card, root) for card in rig.tree.cards]
+
+    # 32 of the first card, and 120 % of 16, rounded down.
+    assert len(rig.kubelet.devices("aliyun.com/gpu-mem")) == 32 + 19
+    assert ratios() == [200, 120]
+    # As a driver that is loaded anew has them.
+    rig.tree.write()
+    assert ratios() == [100, 100]
+    rig.node.publish()
+    assert ratios() == [200, 120]
+    file.write_text("[default]\novercommit_ratio = much\n")
+    rig.node.publish()
+    rig.node.publish()
+    assert caplog.text.count("cards keep their overcommit_ratio") == 1
+    assert ratios() == [200, 120]
+
+
+def test_without_a_ratio_of_the_cluster_cards_stay_as_they_are(rigs: Callable[..., Rig]) -> None:
+    rig = rigs(ratio=170)
+    rig.node.publish()
+    assert procfs.read_overcommit_ratio(0, str(rig.tree.root)) == 170
+
+
+def test_a_card_that_has_promised_more_keeps_its_ratio_and_the_log_says_so(
+    rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(card: int, name: str, value: int, root: str) -> None:
+        raise NodeError(f"{root}/{card}/{name}", errno.EBUSY, "(EBUSY)", str(value))
+
+    monkeypatch.setattr(procfs, "write_setting", refuse)
+    rig = rigs(ratio=200, wanted_ratio=150)
+    rig.node.publish()
+    assert "card 0 keeps overcommit_ratio 200: " in caplog.text
+    described = json.loads(rig.api.node["metadata"]["annotations"][ANNOTATION])
+    assert [card["promisable"] for card in described] == [32768, 32768]
 
 
 def test_a_mapping_of_before_is_read(tmp_path: Path) -> None:

@@ -21,6 +21,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{ .Values.image.repository }}:{{ $tag }}
 {{- end -}}
 {{- end }}
+{{- /* An option of the programs that publish a node's cards; nothing leaves the cards as they are. */ -}}
+{{- define "cgpu.overcommit" -}}
+{{- with (.Values.cards).overcommitRatio -}}
+--overcommit-ratio={{ int . }}
+{{- end -}}
+{{- end }}
 {{- define "cgpu.pullSecrets" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
