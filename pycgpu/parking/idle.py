@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-Who is idle, and who of them is parked when room is needed. Decisions only: nothing is read or moved.
+Who is idle, and who of them is parked when room is needed: decisions, nothing is read or moved.
 
 A container is idle for as long as the card has fetched all that it submitted, it has submitted
 nothing, and its memory has stood still. GP_GET and GP_PUT of its compute channels tell, as they
@@ -63,7 +63,8 @@ class Idleness:
             now_s: on the monotonic clock.
             park_min_s: a container that came back is on the card for so long at least.
         """
-        found, seen = [], {}
+        found: list[Idler] = []
+        seen: dict[str, tuple[object, float]] = {}
         for use in uses:
             if not use.idle_park_s or use.submitted is None or not any(use.held.values()):
                 continue

@@ -2,10 +2,10 @@
 """
 What the operator says of parking by itself: ``/etc/cgpu/parking.toml``::
 
-    when = "needed"        # or "idle": also if nobody needs the room
-    park_min_s = 30        # for so long a container stays on the card, once it is back
-    moves_per_min = 12     # at most so many are parked by themselves
-    park_host_bytes = 0    # what all that is parked may have of the host; 0: no bound but its memory
+    when = "needed"      # or "idle": also if nobody needs the room
+    park_min_s = 30      # for so long a container stays on the card, once it is back
+    moves_per_min = 12   # at most so many are parked by themselves
+    park_host_bytes = 0  # what all that is parked may have of the host; 0: all that it has
 
 What is not there has the value above.
 """

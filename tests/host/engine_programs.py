@@ -42,6 +42,15 @@ def dockerd(version: str) -> Path:
     return program("dockerd", *DOCKERD[version])
 
 
+def libraries(package: str) -> str:
+    """Return where this machine's own release has what a package of libraries brings."""
+    try:
+        tree = packages.unpacked(packages.download(package, packages.own_version(package)))
+    except (packages.PackageNotFound, packages.FetchError) as error:
+        pytest.skip(f"no package: {error}")
+    return ":".join(sorted({str(path.parent) for path in tree.rglob("lib*.so.*")}))
+
+
 def put(root: Path, path: str, text: str, mode: int = 0o644) -> Path:
     """Write a file of a host below *root*."""
     target = root / path

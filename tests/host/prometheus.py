@@ -21,11 +21,23 @@ from tests.vm import packages
 
 def installed() -> Path:
     """Return the server's program; the test is skipped where the archive has none."""
+    return _unpacked("prometheus") / "usr/bin/prometheus"
+
+
+def promtool() -> Path:
+    """Return promtool; before Debian 13 it is in the server's package."""
     try:
-        deb = packages.download("prometheus", packages.own_version("prometheus"))
+        packages.own_version("promtool")
+    except packages.PackageNotFound:
+        return installed().with_name("promtool")
+    return _unpacked("promtool") / "usr/bin/promtool"
+
+
+def _unpacked(package: str) -> Path:
+    try:
+        return packages.unpacked(packages.download(package, packages.own_version(package)))
     except packages.PackageNotFound as error:
-        pytest.skip(f"no package: prometheus: {error}")
-    return packages.unpacked(deb) / "usr/bin/prometheus"
+        pytest.skip(f"no package: {package}: {error}")
 
 
 def free_port() -> int:

@@ -430,7 +430,7 @@ def test_every_rule_fires_for_its_fault_and_for_nothing_else(tmp_path: Path) -> 
     file.write_text(
         yaml.safe_dump({"rule_files": [str(DOCS / "alerts.yml")], "tests": tests}, width=1000)
     )
-    tool = prometheus.installed().with_name("promtool")
+    tool = prometheus.promtool()
     for command in (("check", "rules", DOCS / "alerts.yml"), ("test", "rules", file)):
         done = subprocess.run([tool, *command], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

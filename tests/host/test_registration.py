@@ -193,7 +193,10 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_docker_that_cannot_be_asked_is_registered_with_all_the_same(tmp_path: Path) -> None:
+def test_a_docker_that_cannot_be_asked_is_registered_with_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", engine_programs.libraries("libdevmapper1.02.1"))
     engine_programs.install(tmp_path, "usr/bin/dockerd", engine_programs.dockerd("20.10"))
     put(tmp_path, "usr/sbin/runc", "#!/bin/sh\n", 0o755)
     install(tmp_path, Options(("docker",)))
