@@ -134,7 +134,7 @@ def test_a_card_on_which_nobody_is_parked_when_idle_is_told(rig: Rig) -> None:
     found = rig.only()
     assert found.level == WARN
     assert found.text == (
-        "GPU 0: limits may add up to 200 % of it, and no container on it is parked when idle"
+        "GPU 0: limits may add up to 200 % of it, and no container on it may be parked when idle"
     )
     assert "--idle-park 10m" in found.remedy and "/etc/cgpu/policy.toml" in found.remedy
 
@@ -144,7 +144,7 @@ def test_a_container_that_stays_counts_as_one_that_cannot_be_parked(rig: Rig) ->
     assert rig.found() == []
     rig.limit("pods/2", 6 * GIB)
     found = rig.only()
-    assert "can park 6144 MiB: 111111111111 is not parked when idle" in found.text
+    assert "can park 6144 MiB: 111111111111 may not be parked when idle" in found.text
     assert found.remedy.startswith("`cgpu set 111111111111 --idle-park 10m`")
 
 

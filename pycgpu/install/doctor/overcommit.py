@@ -67,8 +67,8 @@ def _containers(one: status.CardStatus, proc: str) -> Iterator[Finding]:
         yield Finding(
             WARN,
             "overcommit",
-            f"GPU {index}: limits may add up to {ratio} % of it, and no container on it is parked"
-            " when idle",
+            f"GPU {index}: limits may add up to {ratio} % of it, and no container on it may be"
+            " parked when idle",
             "`cgpu set CONTAINER --idle-park 10m`, or [default] idle_park in /etc/cgpu/policy.toml",
         )
         return
@@ -103,7 +103,7 @@ def _parkable(held: status.ContainerStatus, left: dict[str, int], proc: str) -> 
         return _Part(0, limit, why, "start it without one")
     if not held.idle_park_s:
         remedy = f"`cgpu set {held.name} --idle-park 10m`"
-        return _Part(0, limit, f"{held.name} is not parked when idle", remedy)
+        return _Part(0, limit, f"{held.name} may not be parked when idle", remedy)
     try:
         places = host_memory.cgroups(held.processes[0].pid, proc) if held.processes else []
     except OSError:
