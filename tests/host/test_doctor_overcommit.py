@@ -107,6 +107,25 @@ def test_a_host_with_too_little_memory_is_told(rig: Rig) -> None:
     assert rig.found() == []
 
 
+def test_what_the_operator_gives_to_parking_is_counted(rig: Rig) -> None:
+    rig.fill(IDLE, IDLE)
+    rules = rig.path / "etc/cgpu/parking.toml"
+    rules.parent.mkdir(parents=True)
+    rules.write_text(f"park_host_bytes = {8 * GIB}\n")
+    assert rig.found() == []
+    rules.write_text(f"park_host_bytes = {6 * GIB}\n")
+    assert rig.only().text == (
+        "GPU 0: 8192 MiB more may have to be parked, and park_host_bytes in /etc/cgpu/parking.toml"
+        " has 6144 MiB for it"
+    )
+    rules.write_text("moves_per_min = 0\n")
+    found = rig.only()
+    assert found.text.endswith(
+        "moves_per_min = 0 in /etc/cgpu/parking.toml no container is parked by itself"
+    )
+    assert found.remedy.startswith("raise it, or overcommit_ratio = 100")
+
+
 def test_a_container_whose_cgroup_takes_too_little_is_named(rig: Rig) -> None:
     rig.fill(IDLE, IDLE)
     rig.limit("pods/1", 4 * GIB)

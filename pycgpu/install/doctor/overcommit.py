@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ...parking import host_memory
+from ...parking import host_memory, rules
 from ...request.model import MIB
 from ...tree import cards, procfs, status
 from .finding import NOTE, WARN, Finding
@@ -33,9 +33,21 @@ def overcommit(host: Host) -> Iterator[Finding]:
             f"overcommit_ratio = 100 in {cards.PATH}, or a door whose features have park",
         )
         return
+    told = rules.load(str(host.prefix / rules.PATH.lstrip("/")))
+    if not told.moves_per_min:
+        yield Finding(
+            WARN,
+            "overcommit",
+            f"GPU {_listed(more)}: limits may add up to more than the card, and by moves_per_min ="
+            f" 0 in {rules.PATH} no container is parked by itself",
+            f"raise it, or overcommit_ratio = 100 in {cards.PATH}",
+        )
+        return
     found = [status.read(card, host.root, parks=True) for card in more]
     proc = str(host.prefix / "proc")
-    yield from _host_memory(found, proc)
+    stats = [procfs.read_card_stat(card.index, host.root) for card in every]
+    parked = sum(stat.get("parked_bytes", 0) for stat in stats)
+    yield from _host_memory(found, _left(told, parked, proc))
     for one in found:
         yield from _containers(one, proc)
     yield from _swap(host)
@@ -46,17 +58,33 @@ def _surplus_bytes(one: status.CardStatus) -> int:
     return max(0, one.card.allocated_bytes - one.card.usable_bytes)
 
 
-def _host_memory(found: Sequence[status.CardStatus], proc: str) -> Iterator[Finding]:
+class _Left(NamedTuple):
+    """What of the host's memory is left for what is parked, by whom, and how that is changed."""
+
+    bytes: int
+    by: str
+    remedy: str
+
+
+def _left(told: rules.Rules, parked_bytes: int, proc: str) -> _Left:
+    found = [_Left(host_memory.available_bytes(proc), "the host", "free memory of the host")]
+    if told.park_host_bytes:
+        by = f"park_host_bytes in {rules.PATH}"
+        found.append(_Left(told.park_host_bytes - parked_bytes, by, "raise it"))
+    least = min(found)
+    return least._replace(bytes=max(0, least.bytes))
+
+
+def _host_memory(found: Sequence[status.CardStatus], left: _Left) -> Iterator[Finding]:
     surplus = sum(map(_surplus_bytes, found))
-    left = max(0, surplus - sum(one.stat.get("parked_bytes", 0) for one in found))
-    room = max(0, host_memory.available_bytes(proc))
-    if left > room:
+    needed = max(0, surplus - sum(one.stat.get("parked_bytes", 0) for one in found))
+    if needed > left.bytes:
         yield Finding(
             WARN,
             "overcommit",
-            f"GPU {_listed(one.card.index for one in found)}: {left // MIB} MiB more may have to be"
-            f" parked, and the host has {room // MIB} MiB for it",
-            "free memory of the host, lower limits (`cgpu set --mem`), or end containers",
+            f"GPU {_listed(one.card.index for one in found)}: {needed // MIB} MiB more may have to"
+            f" be parked, and {left.by} has {left.bytes // MIB} MiB for it",
+            f"{left.remedy}, lower limits (`cgpu set --mem`), or end containers",
         )
 
 
