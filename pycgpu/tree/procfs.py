@@ -51,7 +51,8 @@ _CREATE_REASONS = {
     errno.ESRCH: "no such process",
     errno.ENOENT: "no such cgroup",
     errno.EEXIST: "a container of this id is registered already",
-    errno.ENOSPC: "max_inst is reached, or the memory or weight of a card is promised already",
+    errno.ENOSPC: "max_inst is reached, the memory or weight of a card is promised already, or a"
+    " limit is above the card",
 }
 _SETTING_REASONS = {
     "overcommit_ratio": {

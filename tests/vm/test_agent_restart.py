@@ -30,7 +30,7 @@ MIB = 1 << 20
 #: What an agent is killed by, one after the other.
 ENDS = (signal.SIGKILL, signal.SIGTERM)
 #: Of a card and of a container: what must be as it was.
-OF_CARD = ("policy", "max_inst", "timeslice_us", "memory", "free_weight")
+OF_CARD = ("policy", "max_inst", "timeslice_us", "memory", "free_weight", "overcommit_ratio")
 OF_CONTAINER = ("memsize", "weight", "quota", "quota_min", "priority", "uvm_disable", "oom_action")
 
 

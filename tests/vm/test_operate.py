@@ -370,7 +370,10 @@ def test_what_cards_were_set_to_is_there_after_a_boot(
     installation.install(options._replace(cgpu=str(cgpu)), host)
     try:
         settings.parent.mkdir(exist_ok=True)
-        settings.write_text('[default]\npolicy = "average"\nmax_inst = 8\ntimeslice_us = 12000\n')
+        settings.write_text(
+            '[default]\npolicy = "average"\nmax_inst = 8\ntimeslice_us = 12000\n'
+            "overcommit_ratio = 150\n"
+        )
         for name in (CORE, "cgpu_km"):
             host.run(["rmmod", name])
         # as systemd does with the unit that was installed; the prefix lets a command fail
@@ -381,9 +384,9 @@ def test_what_cards_were_set_to_is_there_after_a_boot(
             subprocess.run(command.removeprefix("-").split(), check=not command.startswith("-"))
         found = [
             Path(f"/proc/cgpu_km/0/{name}").read_text().strip()
-            for name in ("policy", "max_inst", "timeslice_us")
+            for name in ("policy", "max_inst", "timeslice_us", "overcommit_ratio")
         ]
-        assert found == ["0", "8", "12000"]
+        assert found == ["0", "8", "12000", "150"]
     finally:
         settings.unlink(missing_ok=True)
         installation.uninstall(host)

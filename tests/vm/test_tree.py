@@ -27,12 +27,12 @@ pytestmark = pytest.mark.kernel("6.1", by_default=True)
 
 ROOT = Path("/proc/cgpu_km")
 CARD = {
-    **dict.fromkeys(("policy", "max_inst", "memory", "timeslice_us"), 0o644),
+    **dict.fromkeys(("policy", "max_inst", "memory", "timeslice_us", "overcommit_ratio"), 0o644),
     **dict.fromkeys(("free_weight", "uuid", "stat"), 0o444),
 }
 GRANT = {
     **dict.fromkeys(("memsize", "weight", "quota", "quota_min", "priority"), 0o644),
-    **dict.fromkeys(("oom_action", "uvm_disable", "unknown"), 0o644),
+    **dict.fromkeys(("oom_action", "uvm_disable", "unknown", "idle_park_s"), 0o644),
     **dict.fromkeys(("id", "meminfo", "procs", "stat", "events", "cid", "group", "state"), 0o444),
 }
 TOP = {
@@ -453,7 +453,7 @@ def test_a_bad_value_has_its_errno_and_changes_nothing(
     tree.create("a", member().clause, "gpu=0,mem=1073741824,weight=3,quota=50,quota_min=10")
     tree.create("b", member().clause, "gpu=0,mem=1048576,weight=2")
     before = snapshot()
-    numbers = ["0/policy", "0/max_inst", "0/timeslice_us"]
+    numbers = ["0/policy", "0/max_inst", "0/timeslice_us", "0/overcommit_ratio"]
     numbers += [f"0/a/{name}" for name in ("memsize", "weight", "quota", "quota_min", "priority")]
     numbers += ["0/a/uvm_disable", "container/a/0/weight"]
     cases: list[tuple[str, str | bytes, str]] = [
@@ -471,6 +471,8 @@ def test_a_bad_value_has_its_errno_and_changes_nothing(
         ("0/max_inst", "4", "EBUSY"),
         ("0/timeslice_us", "999", "ERANGE"),
         ("0/timeslice_us", "1000001", "ERANGE"),
+        ("0/overcommit_ratio", "99", "ERANGE"),
+        ("0/overcommit_ratio", "1001", "ERANGE"),
         ("0/memory", "total 1099511627776", "EBUSY"),
         ("0/memory", "1099511627776", "EINVAL"),
         ("0/a/memsize", "0", "ERANGE"),
