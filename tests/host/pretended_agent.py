@@ -67,7 +67,8 @@ def run(folder: Path, program: str, *arguments: str) -> str:
     environment = dict(
         os.environ, PYTHONPATH=os.pathsep.join(paths), CGPU_PRETENDED=str(folder / "driver")
     )
-    inside = 'mount -t tmpfs none /run && exec "$0" -c "$@"'
+    own = "mount -t tmpfs none /run && mount -t tmpfs none /dev/shm"
+    inside = f'{own} && exec "$0" -c "$@"'
     done = subprocess.run(
         [*NAMESPACE, "sh", "-c", inside, sys.executable, program, *arguments],
         cwd=folder,

@@ -291,10 +291,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no root")
     made = tmp_path_factory.mktemp("parking")
     pretended_agent.build(made)
-    parts = pretended_agent.PARTS
+    parts, simcuda = pretended_agent.PARTS, pretended_agent.REPOSITORY / "kmod/sim/simcuda"
     library = ["-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1"]
     commands = [
-        [*library, parts / "cuda.c", "-o", made / "libcuda.so.1"],
+        [*library, simcuda / "libcuda.c", "-o", made / "libcuda.so.1"],
         ["-rdynamic", parts / "parkable.c", made / "libcuda.so.1", "-o", made / "parkable"],
     ]
     for words in commands:

@@ -19,7 +19,8 @@
 enum { GREW = 0x8000, GROWN_MAX = 16, GP_GET = 0x88, SUBDEVICE = 0x11, GROUP = 0x21, CHANNEL = 0x22 };
 
 int cuInit(unsigned int flags);
-int cuWork(void);
+int cuEnter(void);
+int cuLeave(void);
 int cuWaitFor(int fd);
 int program_leaves(void);
 int program_returns(void);
@@ -119,7 +120,7 @@ static const char *grow(uint64_t mib)
 
 static const char *work(void)
 {
-	if (cuWork() || failed)
+	if (cuEnter() || cuLeave() || failed)
 		return first;
 	submit(true);
 	return "worked";

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libcuda.so.1 beside the pretended driver: as much as a checkpoint needs. As in NVIDIA's, a thread
- * of the library does what another process asks, whoever calls meanwhile waits for a futex, and the
- * library's own thread waits there always.
+ * libcuda.so.1 beside a driver that is simulated or pretended: as much as a checkpoint needs. As in
+ * NVIDIA's, a thread of the library does what another process asks, whoever calls meanwhile waits
+ * for a futex, and the library's own thread waits there always. What moves is the program's.
  */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -27,16 +27,42 @@ static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t never = PTHREAD_MUTEX_INITIALIZER;
 static int state;
 
-static socklen_t name(struct sockaddr_un *at, int pid)
+/* Its number in its own namespace. */
+static int inner_pid(int pid)
+{
+	char path[64], line[256];
+	int inner = pid, used;
+	FILE *file;
+
+	sprintf(path, "/proc/%d/status", pid);
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file)) {
+		char *at = line + strlen("NSpid:");
+
+		if (strncmp(line, "NSpid:", strlen("NSpid:")))
+			continue;
+		while (sscanf(at, "%d%n", &inner, &used) == 1)
+			at += used;
+	}
+	if (file)
+		fclose(file);
+	return inner;
+}
+
+/*
+ * Where a process is asked, of whatever container: in a directory that each container has of its
+ * own. Those that share it are told apart by their namespaces of processes.
+ */
+static void name(struct sockaddr_un *at, int pid)
 {
 	struct stat space = { 0 };
+	char path[64];
 
-	/* another test's namespace of processes has such a number, too */
-	stat("/proc/self/ns/pid", &space);
+	sprintf(path, "/proc/%d/ns/pid", pid);
+	stat(path, &space);
 	at->sun_family = AF_UNIX;
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-			   (size_t)sprintf(at->sun_path + 1, "pretended-cuda-%llu-%d",
-					   (unsigned long long)space.st_ino, pid));
+	snprintf(at->sun_path, sizeof(at->sun_path), "/proc/%d/root/dev/shm/cuda-%llu-%d", pid,
+		 (unsigned long long)space.st_ino, inner_pid(pid));
 }
 
 static int act(char what)
@@ -61,13 +87,17 @@ static int act(char what)
 static void *serve(void *unused)
 {
 	struct sockaddr_un at = { 0 };
-	socklen_t size = name(&at, getpid());
 	int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, status;
 	char what;
 
 	prctl(PR_SET_NAME, "cuda00001");
-	if (bind(listening, (struct sockaddr *)&at, size) || listen(listening, 8))
+	name(&at, getpid());
+	/* of one that had its number before */
+	unlink(at.sun_path);
+	if (bind(listening, (struct sockaddr *)&at, sizeof(at)) || listen(listening, 8)) {
+		perror("cuda");
 		return unused;
+	}
 	while ((fd = accept(listening, NULL, NULL)) >= 0) {
 		if (read(fd, &what, 1) == 1) {
 			status = act(what);
@@ -95,10 +125,15 @@ int cuInit(unsigned int flags)
 	       pthread_create(&thread, NULL, serve, NULL) | (int)flags;
 }
 
-int cuWork(void)
+/* Around what a program does with the card. It does not return by a jump: see wishes.py. */
+int cuEnter(void)
 {
-	pthread_mutex_lock(&gate);
-	return pthread_mutex_unlock(&gate);
+	return pthread_mutex_lock(&gate) != 0;
+}
+
+int cuLeave(void)
+{
+	return pthread_mutex_unlock(&gate) != 0;
 }
 
 /* A thread that waits for the card, which takes long: here for something to read. */
@@ -112,10 +147,10 @@ int cuWaitFor(int fd)
 static int ask(int pid, char what)
 {
 	struct sockaddr_un at = { 0 };
-	socklen_t size = name(&at, pid);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), status = OS_CALL;
 
-	if (connect(fd, (struct sockaddr *)&at, size))
+	name(&at, pid);
+	if (connect(fd, (struct sockaddr *)&at, sizeof(at)))
 		status = kill(pid, 0) && errno == ESRCH ? OS_CALL : NOT_INITIALIZED;
 	else if (write(fd, &what, 1) != 1 || read(fd, &status, sizeof(status)) != sizeof(status))
 		status = OS_CALL;
