@@ -126,12 +126,19 @@ class Parking:
     def watch(self) -> None:
         """Look after who is parked, for ever."""
         while True:
-            try:
-                pause_s = self.look(time.monotonic())
-            except Exception:
+            time.sleep(self.look_quietly(time.monotonic()))
+
+    def look_quietly(self, now_s: float) -> float:
+        """Look, and log what fails; return a pause."""
+        try:
+            return self.look(now_s)
+        except OSError as error:
+            # The door may come later, and a container may go meanwhile.
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
                 log.exception("who is parked was not looked at")
-                pause_s = _RETRY_S
-            time.sleep(pause_s)
+        except Exception:
+            log.exception("who is parked was not looked at")
+        return _RETRY_S
 
     def look(self, now_s: float) -> float:
         """

@@ -18,6 +18,7 @@ from pycgpu.agent import moves
 from pycgpu.errors import CgpuError
 from pycgpu.parking import host_memory, service
 from pycgpu.parking.books import Books, Files, Moving, State, Wanting
+from pycgpu.parking.moves import Parking
 from tests.host import pretended_agent
 from tests.host.tree import make_tree, put
 
@@ -410,6 +411,14 @@ def test_a_second_parkd_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         pass
     with service.only_one(path):
         pass
+
+
+def test_a_door_that_comes_later_is_waited_for_quietly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The module may be loaded later than its service is started."""
+    assert Parking(Books(Files(str(tmp_path / "none")))).look_quietly(0.0) > 0
+    assert caplog.records == []
 
 
 def test_the_books_are_read_from_the_tree_and_changed_by_commands(tmp_path: Path) -> None:
