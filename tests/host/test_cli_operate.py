@@ -413,6 +413,18 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(
     assert status == (1 if level == "fail" else 0)
 
 
+def test_doctor_says_who_stays_parked_without_a_service(host: Path) -> None:
+    tree = host / "proc/cgpu_km"
+    (tree / "features").write_text("memory\nslices\ngate\npark\n")
+    (tree / "parking").write_text("")
+    notes = {one.subject: one for one in doctor.examine(str(host), release="6.1.0")}
+    assert notes["parking"].level == doctor.NOTE
+    (tree / "parking").write_text("one state=parked since_ns=1 bytes=2 pid=3\n")
+    (found,) = wrong(host)
+    assert found.text == "no cgpu parkd answers, and nobody brings back one"
+    assert "systemctl start cgpu-parkd" in found.remedy
+
+
 @pytest.mark.parametrize(
     ("variables", "told"),
     [

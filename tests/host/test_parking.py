@@ -201,7 +201,9 @@ one.set("idle_park_s", 1)
 assert one.works() and one.grows(10240) == "grown"
 two = Parkable("two", 8, 0xC1D00002, mem="12G")
 """
-GROWTH = FULL + """
+GROWTH = (
+    FULL
+    + """
 assert two.grows(13000) == "0 0x51", "its own limit"
 assert one.state() == "running"
 until(lambda: two.grows(10240) == "grown", "the other is idle for long enough")
@@ -213,7 +215,10 @@ two.end()
 assert one.line() == "worked"
 one.set("idle_park_s", 0)
 """
-AT_WORK = FULL + """
+)
+AT_WORK = (
+    FULL
+    + """
 for what in ("queue", "wait"):
     one.tell(what)
     time.sleep(2.5)
@@ -230,7 +235,10 @@ time.sleep(2.5)
 assert two.grows(10240) == "0 0x51"
 two.end()
 """
-RETURN = FULL + """
+)
+RETURN = (
+    FULL
+    + """
 assert cgpu("park", "one")[0] == 0
 assert two.grows(10240) == "grown"
 one.tell("work")
@@ -253,6 +261,7 @@ one.set("priority", 1)
 assert two.line() == "worked" and one.state() == "parked"
 two.end()
 """
+)
 RULES = """
 Path("/run/upper").mkdir(), Path("/run/work").mkdir()
 over = ["mount", "-t", "overlay", "-o", "lowerdir=/etc,upperdir=/run/upper,workdir=/run/work"]

@@ -21,7 +21,7 @@ from .engines import engines
 from .finding import FAIL, NOTE, OK, WARN, Finding
 from .host import Host
 from .kernel import kernel
-from .module import UNGRANTED, core, hooks, module, refused, ungranted
+from .module import UNGRANTED, core, hooks, module, parkd, refused, ungranted
 from .nvidia import nvidia
 from .overcommit import overcommit
 
@@ -72,7 +72,7 @@ CHECKS = tuple(
     map(
         _guarded,
         (
-            *(driver, mig, devices, kernel, module, ungranted, refused, core, hooks),
+            *(driver, mig, devices, kernel, module, ungranted, refused, core, hooks, parkd),
             *(cards, settings, overcommit, memory_errors, engines, nvidia, conflicts, servers),
             rights,
         ),

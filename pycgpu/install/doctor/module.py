@@ -7,7 +7,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from ... import __version__
+from ... import __version__, parking
+from ...agent import client
+from ...parking.books import Books, Files
 from ...tree import events, procfs
 from .. import journal, kernel_door
 from ..installation import MODPROBE, MODULES_LOAD
@@ -137,6 +139,21 @@ def core(host: Host) -> Iterator[Finding]:
     if idle and not door.trial_ms:
         listed = " ".join(idle)
         yield Finding(WARN, "core", f"loaded and not used: {listed}", f"rmmod {listed}")
+
+
+def parkd(host: Host) -> Iterator[Finding]:
+    """The service that moves the module's containers."""
+    if host.root is None or "cgpu_km" not in host.modules or not procfs.parks(host.root):
+        return
+    try:
+        client.ask({"op": "ping"}, path=f"{host.prefix}{parking.SOCKET}")
+    except (OSError, ValueError):
+        away = [one.id for one in Books(Files(host.root)).moving()]
+        text = "no cgpu parkd answers: no container can be parked"
+        if away:
+            text = f"no cgpu parkd answers, and nobody brings back {', '.join(away)}"
+        remedy = "systemctl start cgpu-parkd, or `cgpu parkd`"
+        yield Finding(WARN if away else NOTE, "parking", text, remedy)
 
 
 def _pending(host: Host) -> str | None:
