@@ -90,7 +90,8 @@ def choose(request: Request, cards: Sequence[Card]) -> Request:
     """
     Return *request* with its cards named, where it only says how many.
 
-    Of the cards that have room those with the least of it are taken: whole cards stay whole.
+    Of the cards that have room those with the least of it are taken: whole cards stay whole. One
+    that would then promise more than it has comes after those that would not.
 
     Args:
         cards: every card of the host, with the containers that are on it now.
@@ -102,12 +103,20 @@ def choose(request: Request, cards: Sequence[Card]) -> Request:
     if count is None or not choosable(request, cards):
         return request
     among = [card for card in cards if request.nodes is None or card.index in request.nodes]
-    judged = [(card, _admit_card(card, request.shares[0])[1]) for card in among]
-    fitting = sorted((card.free_bytes, card.index) for card, reasons in judged if not reasons)
+    judged = [(card, *_admit_card(card, request.shares[0])) for card in among]
+    fitting = sorted(
+        (_overcommits(card, grant), card.free_bytes, card.index)
+        for card, grant, reasons in judged
+        if not reasons
+    )
     if len(fitting) < count:
-        why = "; ".join(reason for _, reasons in judged for reason in reasons)
+        why = "; ".join(reason for *_, reasons in judged for reason in reasons)
         raise RequestError(f"{count} of {len(among)} cards asked, {len(fitting)} fit: {why}")
-    return request._replace(selectors=tuple(index for _, index in fitting[:count]))
+    return request._replace(selectors=tuple(index for *_, index in fitting[:count]))
+
+
+def _overcommits(card: Card, grant: CardGrant) -> bool:
+    return card.allocated_bytes + (grant.memory_bytes or 0) > card.usable_bytes
 
 
 def bind(request: Request, cards: Sequence[Card]) -> list[tuple[Card, CardShare]]:

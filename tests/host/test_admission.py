@@ -139,6 +139,21 @@ def test_a_percentage_is_one_of_the_card_itself() -> None:
     assert given_bytes == {15 * GIB // 2}
 
 
+def test_a_card_that_still_has_the_memory_itself_is_chosen_first() -> None:
+    first = Card(0, "GPU-0", 16 * GIB, allocated_bytes=10 * GIB, overcommit_ratio=200)
+    second = Card(1, "GPU-1", 16 * GIB, overcommit_ratio=200)
+
+    def chosen(amount: int, *cards: Card) -> int:
+        return granted(request(mib(amount), count=1), list(cards)).cards[0].index
+
+    assert chosen(6 * 1024, first, second) == 0
+    assert chosen(7 * 1024, first, second) == 1
+    both = second._replace(allocated_bytes=12 * GIB)
+    # Where none has, the fullest that may promise it.
+    assert chosen(7 * 1024, first, both) == 1
+    assert chosen(7 * 1024, first, both._replace(overcommit_ratio=100)) == 0
+
+
 def test_a_whole_card_is_not_given_of_one_that_promises_more() -> None:
     share = CardShare(MemoryShare(1, 1), whole=True)
     cards = [Card(0, "GPU-0", 16 * GIB, overcommit_ratio=200), Card(1, "GPU-1", 16 * GIB)]
