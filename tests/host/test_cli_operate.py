@@ -419,6 +419,11 @@ def test_doctor_says_who_stays_parked_without_a_service(host: Path) -> None:
     (tree / "parking").write_text("")
     notes = {one.subject: one for one in doctor.examine(str(host), release="6.1.0")}
     assert notes["parking"].level == doctor.NOTE
+    # A card that promises more than it has needs somebody who parks.
+    (host / "proc/meminfo").write_text("MemTotal: 1 kB\nMemAvailable: 1 kB\n")
+    (tree / "0/overcommit_ratio").write_text("200\n")
+    assert [one.subject for one in wrong(host)] == ["parking"]
+    (tree / "0/overcommit_ratio").write_text("100\n")
     (tree / "parking").write_text("one state=parked since_ns=1 bytes=2 pid=3\n")
     (found,) = wrong(host)
     assert found.text == "no cgpu parkd answers, and nobody brings back one"

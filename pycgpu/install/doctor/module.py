@@ -153,7 +153,9 @@ def parkd(host: Host) -> Iterator[Finding]:
         if away:
             text = f"no cgpu parkd answers, and nobody brings back {', '.join(away)}"
         remedy = "systemctl start cgpu-parkd, or `cgpu parkd`"
-        yield Finding(WARN if away else NOTE, "parking", text, remedy)
+        cards = procfs.card_indexes(host.root)
+        more = [card for card in cards if procfs.read_overcommit_ratio(card, host.root) > 100]
+        yield Finding(WARN if away or more else NOTE, "parking", text, remedy)
 
 
 def _pending(host: Host) -> str | None:
