@@ -612,6 +612,17 @@ def until(holds: Callable[[], Any], card: Card) -> None:
     raise AssertionError("never")
 
 
+def test_what_one_took_whose_share_a_new_plan_took_away_is_nobodys_to_be_paid_back() -> None:
+    card = Card(FIXED)
+    card.add(0)
+    card.add(1, weight=0)
+    card.run(2 * MS + 350_000)
+    assert lib.cgpu_sched_card(card.s, AVERAGE, 1, 1000, card.now) == 0
+    card.run(card.now + 30 * MS)
+    assert card.s.plan.mode == lib.CGPU_SCHED_WINDOWS
+    assert abs(lags(card)) <= 20_000
+
+
 def test_time_at_a_shut_gate_is_counted_once_when_new_channels_are_shut_too() -> None:
     card = shut_one()
     before, began = card.stat(0).throttled_ns, card.now

@@ -141,6 +141,8 @@ def test_dockers_own_file_has_nothing_to_register_with(host: Path) -> None:
 
 def test_debians_own_file_gets_our_runtime_and_keeps_what_it_says(host: Path, version: str) -> None:
     shipped = program(version).parents[2] / MAIN
+    if not shipped.exists():
+        pytest.skip(f"no package: this release's containerd {version} brings no {MAIN}")
     put(host, MAIN, shipped.read_text())
     before, had = files(host), said(host)
     register_here(host)

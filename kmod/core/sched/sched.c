@@ -54,6 +54,7 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 {
 	bool late = s->cur.begun && now_ns > s->cur.end_ns + CGPU_SCHED_WINDOW_MIN_NS;
 	uint64_t cost_ns = 0;
+	bool shareless;
 
 	s->windows++;
 	s->last = s->cur;
@@ -69,6 +70,8 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 	if (!cgpu_entity_quiet(s, s->next.owner) &&
 	    !(s->cur.begun && s->next.owner == s->cur.owner))
 		cost_ns = cgpu_entity_entry(s, s->cur.begun ? s->cur.owner : CGPU_SCHED_NOBODY);
+	/* a plan may have taken the share of whoever had this window: nobody owes what it took since */
+	shareless = s->cur.begun && !s->entity[s->cur.owner].share_ppm;
 	s->cur.owner = s->next.owner;
 	if (!cgpu_entity_quiet(s, s->cur.owner))
 		cost_ns += cgpu_entity_exit(s, cgpu_window_following(s));
@@ -80,7 +83,7 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 	if (late)
 		s->cur.end_ns =
 			cgpu_max(s->cur.end_ns, cgpu_window_overdue(s, s->cur.owner, now_ns));
-	if (cgpu_entity_cap_lag(s, &s->entity[s->cur.owner]))
+	if (cgpu_entity_cap_lag(s, &s->entity[s->cur.owner]) || shareless)
 		cgpu_entities_balance(s);
 }
 
