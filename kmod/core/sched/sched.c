@@ -70,8 +70,9 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 	if (!cgpu_entity_quiet(s, s->next.owner) &&
 	    !(s->cur.begun && s->next.owner == s->cur.owner))
 		cost_ns = cgpu_entity_entry(s, s->cur.begun ? s->cur.owner : CGPU_SCHED_NOBODY);
-	/* a plan may have taken the share of whoever had this window: nobody owes what it took since */
-	shareless = s->cur.begun && !s->entity[s->cur.owner].share_ppm;
+	/* a plan may have taken nobody's share in its window: what it took since is owed to nobody */
+	shareless = s->cur.begun && s->cur.owner == CGPU_SCHED_NOBODY &&
+		    !s->entity[s->cur.owner].share_ppm;
 	s->cur.owner = s->next.owner;
 	if (!cgpu_entity_quiet(s, s->cur.owner))
 		cost_ns += cgpu_entity_exit(s, cgpu_window_following(s));
