@@ -611,9 +611,9 @@ def resources(*addresses: str) -> str:
 
 
 def test_an_executor_gets_the_card_that_spark_gave_it() -> None:
-    environment = {"CGPU_MEM": "4096MiB", "CGPU_QUOTA": "30", "HOME": "/"}
+    environment = {"CGPU_MEM": "4096MiB", "CGPU_QUOTA": "30", "CGPU_IDLE_PARK": "5m", "HOME": "/"}
     name, found = spark.executor(ARGUMENTS, environment, resources("1"))
-    assert name == "spark-app-1-3" and found.selectors == (1,)
+    assert name == "spark-app-1-3" and found.selectors == (1,) and found.idle_park_s == 300
     (share,) = found.shares
     assert (share.memory, share.quota, share.policy) == (MemoryBytes(4096 * MIB), 30, MIXED)
 
