@@ -98,7 +98,7 @@ def _container(view: ContainerView) -> dict[str, Any]:
         "group": one.group,
         "state": one.state,
         "state_s": None if view.state_s is None else round(view.state_s, 3),
-        "waits_for_room": one.waits_for_room,
+        "wait": None if view.wait is None else view.wait._asdict(),
         "idle_park_s": one.idle_park_s,
         "memory": {
             "limit_bytes": one.memory_bytes,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pycgpu import __version__
 from pycgpu.request.model import MIB, NATIVE, POLICIES
-from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot
+from pycgpu.tree.snapshot import CardView, ContainerView, Snapshot, Wait
 from pycgpu.tree.status import ProcessUsage
 
 from ._table import Cell, Column, Look, clean, cut, draw, left_out, level, plain, styled, width_of
@@ -174,19 +174,28 @@ def _moved(card: CardView) -> list[str]:
     """Return a line for each container that is not where it computes, and since when."""
     lines = []
     for view in card.containers:
-        if view.status.state == "running":
+        if view.state_word == "running":
             continue
         size, span = f"{_mib(view.held_bytes)} MiB", _span(view.state_s or 0)
         said = {
             "parking": f"moves to the host, {size}, for {span} so far",
             "parked": f"is parked for {span}, {size} on the host",
-            "waits": f"waits for room for {size}, parked for {span}",
             "resuming": f"comes back, {size}, for {span} so far",
         }
         # A later door may have other states.
-        what = said.get(view.status.state_word, f"is {view.status.state} for {span}")
+        what = said.get(view.status.state, f"is {view.status.state} for {span}")
+        if view.wait is not None:
+            parked = view.status.state != "running"
+            what = f"{_waits(view.wait)}{f': {what}' if parked else ''}"
         lines.append(f"GPU {view.status.card}: {clean(view.label)} {what}")
     return lines
+
+
+def _waits(wait: Wait) -> str:
+    span = "" if wait.wait_s is None else f" for {_span(wait.wait_s)}"
+    if not wait.short_bytes:
+        return f"waits{span} until others are back"
+    return f"waits{span}, {-(-wait.short_bytes // MIB)} MiB of room are wanting"
 
 
 def _span(seconds: float) -> str:
@@ -246,8 +255,8 @@ def container_row(card: CardView, view: ContainerView) -> list[Cell]:
     one = view.status
     limit = one.memory_bytes
     full = "" if limit is None else level(view.held_bytes, limit)
-    if one.state != "running":
-        full = "warn" if one.waits_for_room else "dim"
+    if view.state_word != "running":
+        full = "dim" if view.wait is None else "warn"
     throttled = view.share.throttled
     oom = one.events.get("oom", 0)
     return [
@@ -319,7 +328,7 @@ def ratio(value: float | None, style: str = "") -> Cell:
 
 
 def _held(view: ContainerView) -> str:
-    word = view.status.state_word
+    word = view.state_word
     return f"{'' if word == 'running' else f'{word} '}{_mib(view.held_bytes)}"
 
 

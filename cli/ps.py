@@ -75,7 +75,7 @@ def _container(one: ContainerView, full: bool) -> list[str]:
         "-" if one.status.quota is None else str(one.status.quota),
         str(len(one.status.processes)),
         one.status.group or "-",
-        one.status.state_word,
+        one.state_word,
         str(one.status.parked_bytes >> 20),
     ]
 

@@ -78,6 +78,7 @@ class Part:
         group: the id of its group's leader, which may be its own; None is no group.
         state: of the container: ``running``, ``parking``, ``parked`` or ``resuming``.
         parked_bytes: of its memory, what lies on the host or moves.
+        waits: it waits for room on this card, to come back or for a call.
         idle_park_s: idle for so long it may be parked; 0 is never.
     """
 
@@ -94,6 +95,7 @@ class Part:
     group: str | None
     state: str = "running"
     parked_bytes: int = 0
+    waits: bool = False
     idle_park_s: int = 0
 
 
@@ -413,6 +415,7 @@ def _part(view: ContainerView) -> Part:
         group=status.group,
         state=status.state,
         parked_bytes=status.parked_bytes,
+        waits=view.wait is not None,
         idle_park_s=status.idle_park_s,
     )
 

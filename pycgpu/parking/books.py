@@ -12,10 +12,10 @@ import contextlib
 import errno
 import os
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
 from pycgpu.parking.idle import Use
+from pycgpu.tree.moving import Moving, State, parse
 
 
 class Tree(Protocol):
@@ -52,64 +52,12 @@ class Files:
             os.close(fd)
 
 
-class State(Enum):
-    """Where a container's memory is, as the file ``state`` has it."""
-
-    RUNNING = "running"
-    PARKING = "parking"
-    PARKED = "parked"
-    RESUMING = "resuming"
-
-
-@dataclass(frozen=True, slots=True)
-class Moving:
-    """
-    A container that is not running, or of which a call waits for room.
-
-    Attributes:
-        parked_bytes: what it has on the host, of all cards.
-        asked_ns: since when it waits for room; 0: it does not.
-        short_card, short_bytes: where and how much room was wanting when it asked last; None: it
-            was not, or others were first.
-        want_card, want_bytes: it runs, and a call of it waits until that card has so much more.
-    """
-
-    id: str
-    state: State
-    since_ns: int
-    parked_bytes: int
-    pids: tuple[int, ...]
-    asked_ns: int = 0
-    short_card: int | None = None
-    short_bytes: int = 0
-    want_card: int | None = None
-    want_bytes: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Wanting:
     """Why a container cannot come back: ``card`` lacks bytes; None: others are first."""
 
     card: int | None
     short_bytes: int
-
-
-def parse(line: str) -> Moving:
-    """Return what a line of the file ``parking`` says. ValueError, KeyError: it is none."""
-    container_id, *words = line.split(" ")
-    told = dict(word.split("=", 1) for word in words)
-    return Moving(
-        container_id,
-        State(told["state"]),
-        since_ns=int(told["since_ns"]),
-        parked_bytes=int(told["bytes"]),
-        pids=tuple(map(int, told["pid"].split(","))) if "pid" in told else (),
-        asked_ns=int(told.get("asked_ns", 0)),
-        short_card=int(told["short_gpu"]) if "short_gpu" in told else None,
-        short_bytes=int(told.get("short_bytes", 0)),
-        want_card=int(told["want_gpu"]) if "want_gpu" in told else None,
-        want_bytes=int(told.get("want_bytes", 0)),
-    )
 
 
 class Books:

@@ -21,12 +21,13 @@ from collections.abc import Iterator, Sequence
 
 from pycgpu.errors import CgpuError
 from pycgpu.parking import host_memory, rules
-from pycgpu.parking.books import Books, State, Wanting
+from pycgpu.parking.books import Books, Wanting
 from pycgpu.parking.checkpoint import Checkpoint, CheckpointError, ProcessState
 from pycgpu.parking.idle import Idleness, Idler, Moves, choose
 from pycgpu.parking.wishes import Process
 from pycgpu.request.model import MIB
 from pycgpu.tree import nvml_library
+from pycgpu.tree.moving import State
 
 log = logging.getLogger("cgpud")
 

@@ -18,10 +18,9 @@ from .metric_labels import (
     of_container,
     of_own,
 )
+from .moving import State
 from .snapshot import CardView, ContainerView, Snapshot
 
-#: States of containers, as the tree names them.
-STATES = ("running", "parking", "parked", "resuming")
 _OF_CARD: tuple[tuple[str, str, Callable[[CardView], float | None]], ...] = (
     (
         "cgpu_gpu_parked_bytes",
@@ -47,8 +46,8 @@ _OF_CONTAINER: tuple[tuple[str, str, Callable[[ContainerView], float | None]], .
     ),
     (
         "cgpu_container_waits_for_room",
-        "1 while it is parked, wants to come back and finds no room.",
-        lambda one: float(one.status.waits_for_room),
+        "1 while it waits for room on this card: to come back, or for a call.",
+        lambda one: float(one.wait is not None),
     ),
     (
         "cgpu_container_idle_park_seconds",
@@ -111,8 +110,9 @@ class Parking:
             labels=(*CONTAINER_LABELS, "state"),
         )
         for values, one in views:
-            for name in STATES:
-                state.add_metric([*values, name], float(one.status.state == name))
+            for where in State:
+                found_there = one.status.state == where.value
+                state.add_metric([*values, where.value], float(found_there))
         yield state
         none = _Moves()
         for kind, name, text in _COUNTS:

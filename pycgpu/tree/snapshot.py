@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from ..errors import ProtocolError
 from ..request.model import NATIVE
-from . import counters, names, nvml, procfs, status
+from . import counters, moving, names, nvml, procfs, status
 from .counters import COMPUTE_KEYS, Counters
+from .moving import Moving
 from .names import ContainerName
 from .nvml import Board, Nvml
 from .status import CardStatus, ContainerStatus
@@ -42,11 +43,24 @@ class Limit(NamedTuple):
     share: float
 
 
+class Wait(NamedTuple):
+    """
+    A container waits for room: parked, to come back; running, for a call that asks for more.
+
+    wait_s: for how long; None: the door does not tell. short_bytes: what the card lacked when it
+    was asked last; 0: others are first.
+    """
+
+    wait_s: float | None
+    short_bytes: int
+
+
 class ContainerView(NamedTuple):
     """
     A container on one card; ``name`` is None where no engine knows it, ``limit`` where nothing
     enforces one: without a bridge, under the driver's own sharing, and for a group's member, which
     computes in its leader's. ``state_s``: for how long it is in its state; None: it never moved.
+    ``wait``: on this card it waits for room.
     """
 
     status: ContainerStatus
@@ -54,6 +68,12 @@ class ContainerView(NamedTuple):
     share: Share
     limit: Limit | None = None
     state_s: float | None = None
+    wait: Wait | None = None
+
+    @property
+    def state_word(self) -> str:
+        """Its state, or ``waits`` while it waits for room on this card."""
+        return self.status.state if self.wait is None else "waits"
 
     @property
     def used_bytes(self) -> int:
@@ -190,6 +210,7 @@ class _Tree(NamedTuple):
     version: str
     features: frozenset[str]
     cards: list[tuple[CardStatus, list[Limit | None]]]
+    moving: dict[str, Moving]
 
 
 def _read_tree(root: str, known: dict[str, ContainerName], prefix: str) -> _Tree:
@@ -201,8 +222,21 @@ def _read_tree(root: str, known: dict[str, ContainerName], prefix: str) -> _Tree
     ids = {container.id for one in there for container in one.containers}
     known.update(names.find(ids - known.keys(), prefix))
     return _Tree(
-        procfs.read_version(root), features, [(one, limits(one, features)) for one in there]
+        procfs.read_version(root),
+        features,
+        [(one, limits(one, features)) for one in there],
+        moving.read(root) if parks else {},
     )
+
+
+def _wait(one: ContainerStatus, told: Moving | None, now_ns: int) -> Wait | None:
+    if told is None:
+        return None
+    if one.state == "running":
+        return Wait(None, told.want_bytes) if told.want_card == one.card else None
+    if one.state != "parked" or not told.asked_ns or told.short_card not in (None, one.card):
+        return None
+    return Wait(_seconds_since(told.asked_ns, now_ns), told.short_bytes)
 
 
 def _seconds_since(then_ns: int | None, now_ns: int) -> float | None:
@@ -231,6 +265,7 @@ def _composed(
                 ),
                 limit,
                 _seconds_since(container.state_since_ns, now_ns),
+                _wait(container, tree.moving.get(container.id), now_ns),
             )
             for container, limit in zip(one.containers, granted, strict=True)
         ]

@@ -61,16 +61,6 @@ class ContainerStatus(NamedTuple):
         return self.stat.get("state_since_ns")
 
     @property
-    def waits_for_room(self) -> bool:
-        """It wants to come back, and the card has no room for it yet."""
-        return bool(self.stat.get("waits_for_room")) and self.state == "parked"
-
-    @property
-    def state_word(self) -> str:
-        """Its state, or ``waits`` where it is parked and waits for room."""
-        return "waits" if self.waits_for_room else self.state
-
-    @property
     def leader(self) -> str | None:
         """The id of another container, whose compute this one's is; None: it has its own."""
         return None if self.group == self.id else self.group

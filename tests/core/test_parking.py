@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycgpu.core import MAX_CARDS, Tenant, Topology, ffi, lib
-from pycgpu.parking.books import Moving, State, parse
+from pycgpu.tree.moving import Moving, State, parse
 
 MIB = 1 << 20
 #: Slack is 32 MiB and 1/256: a card is large beside it.

@@ -50,16 +50,26 @@ class Container:
         account.peak_bytes = max(account.peak_bytes, account.current_bytes)
         return self
 
-    def park(self, state: str, for_s: float = 0, waits: bool = False) -> Container:
-        """It has moved to the host, or is about to: it has no memory on a card."""
+    def park(self, state: str, waits: bool = False, **told: int) -> Container:
+        """
+        It has moved to the host, or is about to: it has no memory on a card.
+
+        Args:
+            waits: it wants to come back.
+            told: more fields of struct cgpu_parking.
+        """
         self.ledger.park_state = getattr(lib, f"CGPU_PARK_{state.upper()}")
-        self.parking = ffi.new("struct cgpu_parking *")
-        self.parking.since_ns = time.monotonic_ns() - int(for_s * 1e9)
-        self.parking.asked_ns = int(waits)
+        now_ns = time.monotonic_ns()
+        self.wants(since_ns=now_ns, asked_ns=now_ns * waits, **told)
         for card in self.cards:
             account = self.ledger.account[card]
             account.parked_bytes, account.current_bytes = account.current_bytes, 0
         self.holders.clear()
+        return self
+
+    def wants(self, **told: int) -> Container:
+        """Fields of its struct cgpu_parking."""
+        self.parking = ffi.new("struct cgpu_parking *", {"count": 1, **told})
         return self
 
     def count(self, card: int, **stats: int) -> Container:
@@ -166,6 +176,9 @@ class CoreTree:
         view = ffi.new("struct cgpu_view *")
         view.host, view.version, view.features = self.host, self._version, self._features
         kept: list[Any] = [view]
+        if card is None and container is None:
+            kept.append(self._away())
+            view.away, view.away_count = kept[-1], len(kept[-1])
         if card is not None:
             view.minor = card
             for other in self.containers.values():
@@ -200,6 +213,20 @@ class CoreTree:
             kept += [lines, *keys]
         self._kept = kept
         return view
+
+    def _away(self) -> Any:
+        """Return what the file ``parking`` shows."""
+        tenant = ffi.new("struct cgpu_tenant *")
+        found = []
+        for one in self.containers.values():
+            tenant.ledger = one.ledger[0]
+            tenant.parking = ffi.new("struct cgpu_parking *")[0]
+            if one.parking is not None:
+                tenant.parking = one.parking[0]
+            away = ffi.new("struct cgpu_away *")
+            if lib.cgpu_away_note(away, one.id.encode(), tenant):
+                found.append(away[0])
+        return ffi.new("struct cgpu_away[]", found)
 
     def _fill(self, directory: Path, place: int, view: Any) -> None:
         buffer = ffi.new("char[]", 1 << 16)

@@ -200,13 +200,14 @@ def test_ps_lists_containers_and_processes_in_columns(tree: CoreTree) -> None:
 
 @pytest.mark.parametrize(("waits", "word"), [(False, "parked"), (True, "waits")])
 def test_ps_tells_what_is_parked(tree: CoreTree, waits: bool, word: str) -> None:
-    tree.containers[HEX].park("parked", waits=waits)
+    tree.containers[HEX].park("parked", waits=waits, short_card=0, short_bytes=1)
     tree.write()
+    (tree.root / "features").write_text("park\n")
     lines = cgpu("ps", "--root", tree.root).stdout.splitlines()
     assert [line.split()[3:5] + line.split()[-2:] for line in lines[1:]] == [
         ["0", "4096", word, "1024"],
         ["0", "8192", "running", "0"],
-        ["0", "1024", word, "0"],
+        ["0", "1024", "parked", "0"],
     ]
 
 

@@ -27,6 +27,7 @@ from tests.host.coretree import GIB, CoreTree
 from tests.process import output
 
 HEX = "0123456789abcdef" * 4
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_a_containers_state_is_one_of_four(parking: CoreTree, tmp_path: Path, st
     registry = CollectorRegistry()
     registry.register(Exporter(str(parking.root), prefix=str(tmp_path)))
     if state != "running":
-        parking.containers[HEX].park(state, waits=True)
+        parking.containers[HEX].park(state, waits=True, short_card=0, short_bytes=MIB)
         parking.write()
     for name in ("running", "parking", "parked", "resuming"):
         found = registry.get_sample_value("cgpu_container_state", {**CONTAINER, "state": name})
@@ -149,6 +150,8 @@ def test_a_containers_state_is_one_of_four(parking: CoreTree, tmp_path: Path, st
     ]
     other = {**CONTAINER, "gpu": "1", "uuid": "GPU-00000000-0000-0000-0000-000000000002"}
     assert registry.get_sample_value("cgpu_container_idle_park_seconds", other) is None
+    # It is the first card that has no room.
+    assert registry.get_sample_value("cgpu_container_waits_for_room", other) == 0
 
 
 def test_a_door_that_cannot_park_tells_nothing_of_it(registry: CollectorRegistry) -> None:

@@ -21,9 +21,7 @@ idlers = st.lists(
     ),
     max_size=8,
 ).map(
-    lambda found: [
-        Idler(str(n), one.priority, one.held, one.idle_s) for n, one in enumerate(found)
-    ]
+    lambda found: [Idler(str(n), one.priority, one.held, one.idle_s) for n, one in enumerate(found)]
 )
 
 

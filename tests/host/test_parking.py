@@ -17,8 +17,9 @@ from pycgpu import parking
 from pycgpu.agent import moves
 from pycgpu.errors import CgpuError
 from pycgpu.parking import host_memory, service
-from pycgpu.parking.books import Books, Files, Moving, State, Wanting
+from pycgpu.parking.books import Books, Files, Wanting
 from pycgpu.parking.moves import Parking
+from pycgpu.tree.moving import Moving, State
 from tests.host import pretended_agent
 from tests.host.tree import make_tree, put
 

