@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import errno
 import json
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from pycgpu.cli import main
 from pycgpu.errors import CgpuError, NodeError, RequestError
 from pycgpu.kubernetes import apiserver, extender, messages, placement
 from pycgpu.kubernetes.apiserver import Access, ApiError, Session
 from pycgpu.kubernetes.device_plugin import FORGOTTEN_S, Plugin
+from pycgpu.kubernetes.dra import Driver
 from pycgpu.kubernetes.families import FAMILIES, Amounts, Config
 from pycgpu.kubernetes.health import HARMLESS
 from pycgpu.kubernetes.kubelet import Kubelet
@@ -29,6 +32,7 @@ from pycgpu.oci import bundle
 from pycgpu.request import permit
 from pycgpu.request.model import GIB, MIB, Card
 from pycgpu.tree import procfs
+from tests.host import program
 from tests.host.coretree import CoreTree
 from tests.host.kubelet import ApiPeer, KubeletPeer, Refused
 
@@ -547,6 +551,23 @@ def test_a_ratio_of_the_cluster_is_kept_where_the_node_says_none(
     rig.node.publish()
     assert caplog.text.count("cards keep their overcommit_ratio") == 1
     assert ratios() == [200, 120]
+
+
+@pytest.mark.parametrize("command", ["device-plugin", "dra-driver"])
+def test_a_nodes_programs_take_the_ratio(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int | None] = []
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(Plugin, "run", lambda self: seen.append(self.node.overcommit.ratio))
+    monkeypatch.setattr(Driver, "run", lambda self: seen.append(self.overcommit.ratio))
+    options = [command, "--node", "node", "--api", "http://127.0.0.1:1", "--no-libraries"]
+    options += ["--mapping", str(tmp_path / "mapping.json")] if command == "device-plugin" else []
+    assert program.run(main.app, *options).returncode == 0
+    assert program.run(main.app, *options, "--overcommit-ratio", 150).returncode == 0
+    assert seen == [None, 150]
+    refused = program.run(main.app, *options, "--overcommit-ratio", 99)
+    assert (refused.returncode, len(seen)) == (2, 2)
 
 
 def test_without_a_ratio_of_the_cluster_cards_stay_as_they_are(rigs: Callable[..., Rig]) -> None:
