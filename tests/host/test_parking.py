@@ -150,6 +150,13 @@ assert cgpu("park", "two")[0] == 0
 os.kill(two.pid, signal.SIGKILL)
 until(lambda: not (TREE / "0/two").exists(), "its container's end")
 """
+#: /etc of its own, in which the operator may write.
+ETC = """
+Path("/run/upper").mkdir(), Path("/run/work").mkdir()
+over = ["mount", "-t", "overlay", "-o", "lowerdir=/etc,upperdir=/run/upper,workdir=/run/work"]
+subprocess.run([*over, "overlay", "/etc"], check=True)
+Path("/etc/cgpu").mkdir(exist_ok=True)
+"""
 SHOWN = """
 import json
 
@@ -186,6 +193,25 @@ run = [*CGPU, "run", "--name", "two", "--idle-park", "2h", "--", "cat", TREE / "
 assert subprocess.run(run, capture_output=True, text=True, timeout=60).stdout == "7200\\n"
 assert cgpu("set", "one", "--idle-park", "off")[0] == 0
 """
+DEFAULT = (
+    ETC
+    + """
+policy = Path("/etc/cgpu/policy.toml")
+policy.write_text('[maximum]\\nidle_park = "1h"\\n[default]\\nidle_park = "10m"\\n')
+who = dict(os.environ, SUDO_UID="65534", SUDO_GID="65534", SUDO_USER="nobody")
+
+def asks(*options):
+    words = [*CGPU, "run", "--name", "two", *options, "--", "cat", TREE / "0/two/idle_park_s"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=who)
+    return done.stdout + done.stderr
+
+assert asks() == "600\\n"
+assert asks("--idle-park", "5m") == "300\\n"
+for asked in ("2h", "off"):
+    bound = "a container may have 1h on this node (/etc/cgpu/policy.toml)"
+    assert asks("--idle-park", asked) == f"cgpu: card 0: idle park {asked}, {bound}\\n"
+"""
+)
 RIGHTS = """
 assert cgpu("park", "one")[0] == 0
 lines = Path(f"/proc/{helper()}/status").read_text().splitlines()
@@ -246,6 +272,10 @@ one.tell("work")
 until(one.waits_for_room, "its return waits")
 time.sleep(2)
 assert two.state() == "running", "nobody asked that it be parked"
+rows = {words[1]: words[-2] for words in map(str.split, cgpu("ps")[1].splitlines())}
+assert (rows["one"], rows["two"]) == ("waits", "running"), rows
+(told,) = [line for line in cgpu("smi")[1].splitlines() if line.startswith("GPU 0: one waits for")]
+assert " MiB of room are wanting: is parked for " in told, told
 two.set("idle_park_s", 1)
 assert one.line() == "worked"
 assert two.state() == "parked"
@@ -263,11 +293,9 @@ assert two.line() == "worked" and one.state() == "parked"
 two.end()
 """
 )
-RULES = """
-Path("/run/upper").mkdir(), Path("/run/work").mkdir()
-over = ["mount", "-t", "overlay", "-o", "lowerdir=/etc,upperdir=/run/upper,workdir=/run/work"]
-subprocess.run([*over, "overlay", "/etc"], check=True)
-Path("/etc/cgpu").mkdir(exist_ok=True)
+RULES = (
+    ETC
+    + """
 def rule(text):
     Path("/etc/cgpu/parking.toml").write_text(text)
 one.set("idle_park_s", 1)
@@ -294,6 +322,7 @@ for _ in range(2):
     until(lambda: one.state() == "parked", "it is idle again")
     assert time.monotonic() - back > 3.9
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -352,6 +381,10 @@ def test_a_return_has_idle_ones_parked_and_none_of_a_higher_priority(folder: Pat
 
 def test_the_operators_rules_say_when_and_how_often_idle_ones_are_parked(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + RULES + TAIL)
+
+
+def test_who_does_not_say_has_what_the_node_says(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + DEFAULT + TAIL)
 
 
 def test_the_helper_has_no_more_rights_than_it_needs(folder: Path) -> None:
