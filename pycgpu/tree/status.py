@@ -133,6 +133,11 @@ def _read_group(card: int, name: str, root: str) -> str | None:
         return None
 
 
+def _read_idle_park_s(card: int, name: str, root: str) -> int:
+    # An agent that is older than these tools may park by hand alone.
+    return procfs.unless_gone(procfs.read_idle_park_s, card, name, root) or 0
+
+
 def read_containers(card: int, root: str, parks: bool = False) -> tuple[ContainerStatus, ...]:
     """Return the usage of each container on *card*; one that goes meanwhile is left out."""
     found = []
@@ -162,7 +167,7 @@ def read_containers(card: int, root: str, parks: bool = False) -> tuple[Containe
                         if "state_since_ns" in stat
                         else "running"
                     ),
-                    idle_park_s=procfs.read_idle_park_s(card, name, root) if parks else 0,
+                    idle_park_s=_read_idle_park_s(card, name, root) if parks else 0,
                 )
             )
         except NodeError as error:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pycgpu.errors import CgpuError, ModuleNotLoaded, NodeError, PermissionDenied, ProtocolError
 from pycgpu.request.model import MIB, CardGrant, Grant, Tenant
-from pycgpu.tree import procfs, status
+from pycgpu.tree import moving, procfs, status
 from pycgpu.tree.status import ProcessUsage
 
 from .tree import add_container, make_tree, memory, put
@@ -41,6 +41,22 @@ def test_the_status_of_a_container(root: Any) -> None:
     assert (container.used_bytes, container.free_bytes) == (24 * MIB, 1000 * MIB)
     assert container.processes == (ProcessUsage(4711, 7, 24 * MIB, "python3 train me"),)
     assert container.events == {"oom": 1, "refused": 2}
+
+
+def test_a_door_that_parks_by_hand_alone_hides_no_container(root: Any) -> None:
+    add_container(root, 0, CID)
+    other = "f" * 64
+    add_container(root, 0, other, idle_park_s="300")
+    found = status.read_containers(0, str(root), parks=True)
+    assert {one.id: one.idle_park_s for one in found} == {CID: 0, other: 300}
+    assert moving.read(str(root)) == {}
+
+
+@pytest.mark.parametrize("line", ["one", "one state=away since_ns=1 bytes=2", "one state=parked"])
+def test_a_line_of_parking_that_says_nothing_is_quoted(root: Any, line: str) -> None:
+    put(root, parking=f"two state=parked since_ns=1 bytes=2 pid=3\n{line}")
+    with pytest.raises(ProtocolError, match="parking:2"):
+        moving.read(str(root))
 
 
 def test_containers_whose_names_clash_are_told_apart(root: Any) -> None:
