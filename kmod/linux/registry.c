@@ -572,6 +572,7 @@ bool cgpu_registry_add_card(u32 minor, const struct cgpu_gpu *gpu)
 		/* containers survive a reload of the driver, their settings too */
 		cgpu_registry->host.topology.gpu[minor] = *gpu;
 		cgpu_registry->host.topology.gpu[minor].present = true;
+		cgpu_card_told(&cgpu_registry->host, minor);
 	} else {
 		cgpu_card_add(&cgpu_registry->host, minor, gpu);
 		cgpu_card_set_defaults(&cgpu_registry->host.card[minor],

@@ -972,18 +972,21 @@ def test_serialised_parameters_of_a_class_are_refused(cls: int) -> None:
     assert (verdict, call.status) == (Verdict.ANSWER, nv.NOT_SUPPORTED)
 
 
-@pytest.mark.parametrize(("limit", "total", "most"), [
-    (GIB, 80 * GIB, "CGPU_OWN_CHANNELS"), (40 * GIB, 80 * GIB, 1024),
-    (80 * GIB, 80 * GIB, "CGPU_RUNLIST_CHANNELS"), (100 * GIB, 80 * GIB, "CGPU_RUNLIST_CHANNELS"),
+@pytest.mark.parametrize(("limit", "total", "most", "promisable"), [
+    (GIB, 80 * GIB, "CGPU_OWN_CHANNELS", 0), (40 * GIB, 80 * GIB, 1024, 80 * GIB),
+    (80 * GIB, 80 * GIB, "CGPU_RUNLIST_CHANNELS", 0),
+    (100 * GIB, 80 * GIB, "CGPU_RUNLIST_CHANNELS", 0),
+    (80 * GIB, 80 * GIB, 1024, 160 * GIB),  # overcommitted
 ])  # fmt: skip
 def test_a_container_has_its_part_of_the_channels_that_a_card_can_have(
-    limit: int, total: int, most: int | str
+    limit: int, total: int, most: int | str, promisable: int
 ) -> None:
     """Who has all numbers of the runlist lets no neighbour begin."""
     most = getattr(lib, most) if isinstance(most, str) else most
     container = Runs()
     container.tenant.raw.ledger.account[1].max_bytes = limit
     container.tenant.topology.raw.gpu[1].total_bytes = total
+    container.tenant.topology.raw.gpu[1].promisable_bytes = promisable
     params = channel_params(GRAPHICS)
     # two are there; those that are in the driver count
     for i in range(most - 2):

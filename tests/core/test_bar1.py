@@ -21,8 +21,11 @@ MOVE_MAPPING = 94
 class Mapper(Program):
     """A process with 4 MiB (10) and 1 GiB (11) of a card of 16 GiB, of which it may have 4."""
 
-    def __init__(self, bar1_bytes: int, limit_bytes: int | None = 4 * GIB) -> None:
+    def __init__(
+        self, bar1_bytes: int, limit_bytes: int | None = 4 * GIB, promisable_bytes: int = 0
+    ) -> None:
         super().__init__(0, limit_bytes, total_bytes=16 * GIB, bar1_bytes=bar1_bytes)
+        self.tenant.topology.raw.gpu[0].promisable_bytes = promisable_bytes
         for handle, size in ((SMALL, 4 * MIB), (LARGE, GIB)):
             params = nv.memory_params(size)
             args = nv.rm_alloc(CLIENT, DEVICE, handle, nv.MEMORY_USER, params)
@@ -69,21 +72,22 @@ class Mapper(Program):
 
 
 @pytest.mark.parametrize(
-    ("bar1_bytes", "limit_bytes", "most"),
+    ("bar1_bytes", "limit_bytes", "most", "promisable_bytes"),
     [
-        (256 * MIB, 4 * GIB, 64 * MIB),  # a quarter of the card
-        (256 * MIB, 2 * GIB, 32 * MIB),
-        (256 * MIB, 5 * MIB + 2 * GIB, 32 * MIB),  # whole pages
-        (128 * MIB, None, 128 * MIB),  # no limit: all of it
-        (64 * MIB, 2 * GIB, 16 * MIB),  # eight contexts, whatever it has
-        (4 * MIB, 2 * GIB, 4 * MIB),  # but not more than there is
-        (32 * GIB, 4 * GIB, 8 * GIB),
+        (256 * MIB, 4 * GIB, 64 * MIB, 0),  # a quarter of the card
+        (256 * MIB, 2 * GIB, 32 * MIB, 0),
+        (256 * MIB, 5 * MIB + 2 * GIB, 32 * MIB, 0),  # whole pages
+        (128 * MIB, None, 128 * MIB, 0),  # no limit: all of it
+        (64 * MIB, 2 * GIB, 16 * MIB, 0),  # eight contexts, whatever it has
+        (4 * MIB, 2 * GIB, 4 * MIB, 0),  # but not more than there is
+        (32 * GIB, 4 * GIB, 8 * GIB, 0),
+        (256 * MIB, 4 * GIB, 32 * MIB, 32 * GIB),  # of what an overcommitted card promises
     ],
 )
 def test_a_container_maps_the_part_of_bar1_that_it_has_of_the_memory(
-    bar1_bytes: int, limit_bytes: int | None, most: int
+    bar1_bytes: int, limit_bytes: int | None, most: int, promisable_bytes: int
 ) -> None:
-    program = Mapper(bar1_bytes, limit_bytes)
+    program = Mapper(bar1_bytes, limit_bytes, promisable_bytes)
     handle, step = (LARGE, GIB) if most > GIB else (SMALL, 4 * MIB)
     for at in range(most // step):
         assert program.map(handle, step, at) == 0

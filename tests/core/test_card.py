@@ -218,6 +218,8 @@ class Host(RuleBasedStateMachine):
             most = total * self.ratio[minor] // 100
             left = max(most - total // 64 - self.memory(minor), 0)
             assert lib.cgpu_card_free_bytes(self.host, minor) == left
+            # BAR1 and channels are divided by it
+            assert self.host.topology.gpu[minor].promisable_bytes == most
 
     @invariant()
     def every_container_has_its_own_number_and_the_lowest_that_was_free(self) -> None:

@@ -118,11 +118,12 @@ static uint64_t window_bytes(const struct cgpu_tenant *tenant, const struct cgpu
 
 /*
  * Who fills BAR1 keeps neighbours from beginning: a CUDA context maps 2 MiB of it. So a container
- * has the part of it that it has of the memory, and room for a few contexts.
+ * has the part of it that it has of what the card promises, and room for a few contexts.
  */
 static uint64_t window_limit(const struct cgpu_account *account, const struct cgpu_gpu *gpu)
 {
-	uint64_t part = account->max_bytes / (gpu->total_bytes >> 12) * (gpu->bar1_bytes >> 12);
+	uint64_t part = account->max_bytes / (cgpu_gpu_promises(gpu) >> 12) *
+			(gpu->bar1_bytes >> 12);
 
 	if (part < CGPU_OWN_BAR1_BYTES)
 		part = CGPU_OWN_BAR1_BYTES;

@@ -266,7 +266,7 @@ int cgpu_charge_group(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32
 static uint32_t channels_max(const struct cgpu_tenant *tenant,
 			     const struct cgpu_topology *topology, uint32_t card)
 {
-	uint64_t bytes = topology->gpu[card].total_bytes / CGPU_RUNLIST_CHANNELS;
+	uint64_t bytes = cgpu_gpu_promises(&topology->gpu[card]) / CGPU_RUNLIST_CHANNELS;
 	uint64_t part;
 
 	if (!bytes || tenant->ledger.account[card].unlimited)

@@ -7,6 +7,11 @@
 #include "core/memory/page_tables.h"
 #include "core/memory/tenant.h"
 
+uint64_t cgpu_gpu_promises(const struct cgpu_gpu *gpu)
+{
+	return gpu->promisable_bytes ? gpu->promisable_bytes : gpu->total_bytes;
+}
+
 void cgpu_tenant_init(struct cgpu_tenant *tenant, uint32_t capacity_max, uint64_t seed)
 {
 	memset(tenant, 0, sizeof(*tenant));

@@ -17,9 +17,13 @@ struct cgpu_gpu {
 	uint32_t device_instance; /* NV0080_ALLOC_PARAMETERS.deviceId; not the minor */
 	uint8_t uuid[16];
 	uint64_t total_bytes;     /* 0: the driver did not tell */
+	uint64_t promisable_bytes; /* by all limits, as the operator has it; 0: its total */
 	uint64_t reserved_bytes;  /* of total, held back by the driver */
 	uint64_t bar1_bytes;      /* the window to it for the processor; 0: not told */
 };
+
+/* What a container's part of the card is a part of: all parts together are no more than it has. */
+uint64_t cgpu_gpu_promises(const struct cgpu_gpu *gpu);
 
 /* The cards of the host, indexed by minor. Read-only for the core. */
 struct cgpu_topology {

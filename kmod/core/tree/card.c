@@ -18,6 +18,7 @@ void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu
 		.timeslice_us = CGPU_TIMESLICE_US_DEFAULT,
 		.overcommit_ratio = CGPU_OVERCOMMIT_RATIO_DEFAULT,
 	};
+	cgpu_card_told(host, minor);
 }
 
 int cgpu_card_set_defaults(struct cgpu_card *card, const struct cgpu_card_defaults *defaults)
@@ -46,6 +47,14 @@ static uint64_t promisable_bytes(uint64_t total, uint32_t ratio)
 	if (hundredth > UINT64_MAX / ratio - 1)
 		return UINT64_MAX;
 	return hundredth * ratio + rest * ratio / 100;
+}
+
+void cgpu_card_told(struct cgpu_host *host, uint32_t minor)
+{
+	struct cgpu_gpu *gpu = &host->topology.gpu[minor];
+
+	gpu->promisable_bytes =
+		promisable_bytes(gpu->total_bytes, host->card[minor].overcommit_ratio);
 }
 
 uint64_t cgpu_card_free_bytes(const struct cgpu_host *host, uint32_t minor)
@@ -468,6 +477,7 @@ int cgpu_card_set_overcommit_ratio(struct cgpu_host *host, uint32_t minor, uint6
 	if (total && card->allocated_bytes > promisable_bytes(total, (uint32_t)percent))
 		return -EBUSY;
 	card->overcommit_ratio = (uint32_t)percent;
+	cgpu_card_told(host, minor);
 	return 0;
 }
 

@@ -149,6 +149,8 @@ int cgpu_card_set_defaults(struct cgpu_card *card, const struct cgpu_card_defaul
 int cgpu_card_set_policy(struct cgpu_card *card, uint64_t policy);
 int cgpu_card_set_max_inst(struct cgpu_card *card, uint64_t max_inst);
 int cgpu_card_set_timeslice_us(struct cgpu_card *card, uint64_t timeslice_us);
+/* After whatever else told of the card's size. */
+void cgpu_card_told(struct cgpu_host *host, uint32_t minor);
 bool cgpu_card_is_overcommitted(const struct cgpu_card *card);
 /* Is one of them? */
 bool cgpu_host_is_overcommitted(const struct cgpu_host *host);

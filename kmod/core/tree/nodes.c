@@ -488,6 +488,7 @@ static int store_total(struct cgpu_view *view, struct cgpu_word text)
 	if (bytes < view->host->card[view->minor].allocated_bytes)
 		return -ENOSPC;
 	gpu->total_bytes = bytes;
+	cgpu_card_told(view->host, view->minor);
 	return 0;
 }
 
