@@ -70,7 +70,7 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 	if (!cgpu_entity_quiet(s, s->next.owner) &&
 	    !(s->cur.begun && s->next.owner == s->cur.owner))
 		cost_ns = cgpu_entity_entry(s, s->cur.begun ? s->cur.owner : CGPU_SCHED_NOBODY);
-	/* a plan may have taken nobody's share in its window: what it took since is owed to nobody */
+	/* a plan may have taken nobody's share in its window: the rest of it is owed to nobody */
 	shareless = s->cur.begun && s->cur.owner == CGPU_SCHED_NOBODY &&
 		    !s->entity[s->cur.owner].share_ppm;
 	s->cur.owner = s->next.owner;
