@@ -46,7 +46,10 @@ def usage(
     as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help=f"JSON, schema {SCHEMA}.")] = False,
     container: Annotated[
-        str | None, typer.Option(help="This container alone: id, beginning of it, or name.")
+        str | None,
+        typer.Option(
+            help="This container alone: id, beginning of it, or name. A group with its members."
+        ),
     ] = None,
     record: Annotated[
         bool, typer.Option("--record", help="Be the recorder until a signal ends it.")
@@ -136,7 +139,9 @@ def _moment(text: str, now_s: float) -> float:
 
 
 def _matches(spent: Spent, text: str) -> bool:
-    return spent.id is not None and (spent.id.startswith(text) or spent.name == text)
+    if spent.id is None:
+        return False
+    return spent.id.startswith(text) or text in (spent.name, spent.group)
 
 
 def _rows(lines: Iterator[usage_log.Line], tables: dict[str, cards.Table]) -> Iterator[Row]:
@@ -149,18 +154,33 @@ def _rows(lines: Iterator[usage_log.Line], tables: dict[str, cards.Table]) -> It
         if key in found:
             earlier, so_far = found[key]
             # who it was is as of the last line
-            spent = spent._replace(sums=spent.sums.plus(earlier.sums))
+            members = tuple(sorted({*spent.members, *earlier.members}))
+            spent = spent._replace(sums=spent.sums.plus(earlier.sums), members=members)
             hours += so_far
         found[key] = (spent, hours)
     for place in dict.fromkeys(place for place, _ in found):
         own = [(spent, hours) for (at, id), (spent, hours) in found.items() if at == place and id]
-        for spent, hours in sorted(own, key=lambda one: -one[1]):
+        for spent, hours in _in_order(own):
             yield Row(spent, hours)
         whole = found.get((place, None))
         if whole is None:
             continue
         yield Row(whole[0], sum(hours for _, hours in own))
         yield Row(_idle(whole[0], [spent for spent, _ in own]), None, idle=True)
+
+
+def _in_order(own: list[tuple[Spent, float]]) -> list[tuple[Spent, float]]:
+    """Return the most expensive first, of a group the leader and then its members."""
+    together: dict[str | None, float] = {}
+    for spent, hours in own:
+        whose = spent.group or spent.id
+        together[whose] = together.get(whose, 0) + hours
+
+    def place(one: tuple[Spent, float]) -> tuple[float, str, bool, float]:
+        whose = one[0].group or one[0].id
+        return -together[whose], whose or "", one[0].id != whose, -one[1]
+
+    return sorted(own, key=place)
 
 
 def _idle(whole: Spent, parts: list[Spent]) -> Spent:
@@ -196,6 +216,8 @@ def _fields(row: Row) -> dict[str, Any]:
         "waited_s": seconds(sums.waited_ns),
         "memory_gib_hours": round(sums.byte_seconds / _GIB / _HOUR_S, 6),
         "joules": None if sums.joules is None else round(sums.joules, 3),
+        "group": spent.group,
+        "members": list(spent.members),
     }
 
 
@@ -204,14 +226,20 @@ def _print_csv(rows: list[Row]) -> None:
     print(",".join(_fields(nothing)))
     for row in rows:
         # Names are others' choice: a comma in one must not make a column more.
-        values = ("" if value is None else str(value) for value in _fields(row).values())
-        print(",".join(clean(value).replace(",", ";").replace('"', "'") for value in values))
+        values = (clean(_cell(value)) for value in _fields(row).values())
+        print(",".join(value.replace(",", ";").replace('"', "'") for value in values))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(value)
+    return "" if value is None else str(value)
 
 
 def _print_table(rows: list[Row]) -> None:
     titles = (
-        *("GPU", "CONTAINER", "NAME", "HOURS", "GPU-HOURS", "USED", "GRANTED", "THROTTLED"),
-        *("WAITED", "GIB-HOURS", "WH"),
+        *("GPU", "CONTAINER", "NAME", "GROUP", "HOURS", "GPU-HOURS", "USED", "GRANTED"),
+        *("THROTTLED", "WAITED", "GIB-HOURS", "WH"),
     )
     lines = [titles, *map(_line, rows)]
     widths = [max(width_of(line[column]) for line in lines) for column in range(len(titles))]
@@ -234,9 +262,17 @@ def _line(row: Row) -> tuple[str, ...]:
         str(spent.card),
         who,
         clean(spent.name or "-"),
+        clean(_group(spent)),
         hours(sums.seconds),
         hours(row.gpu_hours, 1),
         *(hours(time, _HOUR_S * 1e9) for time in times),
         hours(None if row.idle else sums.byte_seconds, _GIB * _HOUR_S),
         hours(sums.joules),
     )
+
+
+def _group(spent: Spent) -> str:
+    """Return what a container's group is; of a leader, who its members are."""
+    if spent.members:
+        return f"of {', '.join(spent.members)}"
+    return "-" if spent.group is None else spent.group[:12]

@@ -16,7 +16,7 @@ INTERVAL_S = 10.0
 #: What a crash may lose.
 FLUSH_S = 60.0
 
-_Key = tuple[str, str | None, float | None, int | None]
+_Key = tuple[object, ...]
 
 
 class Recorder:
@@ -51,7 +51,7 @@ class Recorder:
             root = self._root or procfs.find_root()
             taken = snapshot.take(root, boards=boards, known=self._names, prefix=self._prefix)
             readings = usage.readings(taken, time_ns, clock_ns)
-            came, went = self._come_and_gone(root)
+            moves = self._come_and_gone(root)
         except CgpuError:
             # The door is shut; what it counts begins anew when it opens.
             self.flush()
@@ -60,7 +60,7 @@ class Recorder:
         for after in readings:
             before = self._before.get(_place(after))
             if before is not None:
-                self._add(before, after, came, went)
+                self._add(before, after, *moves)
         self._before = {_place(one): one for one in readings}
         there = {one.id for reading in readings for one in reading.containers}
         self._names = {id: name for id, name in self._names.items() if id in there}
@@ -77,11 +77,17 @@ class Recorder:
         self._writer.append(lines)
 
     def _add(
-        self, before: Reading, after: Reading, came: dict[str, int], went: dict[str, int]
+        self,
+        before: Reading,
+        after: Reading,
+        came: dict[str, int],
+        went: dict[str, int],
+        groups: dict[str, str],
     ) -> None:
-        whole, parts = usage.between(before, after, came, went)
+        whole, parts = usage.between(before, after, came, went, groups)
         for part in (whole, *parts):
-            key = (_place(after), part.id, part.core, part.memory_bytes)
+            promised = (part.core, part.memory_bytes, part.group, part.members, part.members_part)
+            key = (_place(after), part.id, *promised)
             line = _line(part, before, after)
             earlier = self._pending.get(key)
             if earlier is not None:
@@ -89,8 +95,11 @@ class Recorder:
                 line = line._replace(from_ns=earlier.from_ns, spent=both)
             self._pending[key] = line
 
-    def _come_and_gone(self, root: str) -> tuple[dict[str, int], dict[str, int]]:
-        """Return when containers came and went, as far as the tree remembers."""
+    def _come_and_gone(self, root: str) -> tuple[dict[str, int], dict[str, int], dict[str, str]]:
+        """
+        Return when containers came and went, and who their leaders are, as far as the tree
+        remembers.
+        """
         descriptor = procfs.open_events(root)
         try:
             lines = procfs.new_events(descriptor)
@@ -99,13 +108,16 @@ class Recorder:
         since_ns = min((one.time_ns for one in self._before.values()), default=0)
         came: dict[str, int] = {}
         went: dict[str, int] = {}
+        groups: dict[str, str] = {}
         for line in lines:
             event = events.parse(line)
             if event.time_ns is None or event.id is None or event.time_ns < since_ns:
                 continue
             if event.kind in ("create", "destroy"):
                 (came if event.kind == "create" else went)[event.id] = event.time_ns
-        return came, went
+                if "group" in event.values:
+                    groups[event.id] = event.values["group"]
+        return came, went, groups
 
 
 def _line(part: Spent, before: Reading, after: Reading) -> usage_log.Line:

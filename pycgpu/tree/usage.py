@@ -15,6 +15,9 @@ the card's own figures.
   power is in everybody's part while it runs, and in nobody's otherwise.
 * GPU-hours: hours × units of the card × the larger of its parts of compute and memory, of what it
   was promised, used or not.
+* A group is billed as one container is: the larger of its compute and of all its memory. A member
+  has its memory's part of that, and the leader what is left. The time and the energy are the
+  leader's.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ class Holding(NamedTuple):
         guaranteed to it, else its weight's part of ``max_inst``. Of a group's member 0: its leader
         has the group's.
     memory_bytes: its limit; None is none.
+    group: the id of its group's leader, which may be its own; None: it is in no group.
     """
 
     id: str
@@ -43,6 +47,7 @@ class Holding(NamedTuple):
     memory_bytes: int | None
     used_bytes: int
     counters: Mapping[str, int]
+    group: str | None = None
 
 
 class Reading(NamedTuple):
@@ -88,7 +93,14 @@ class Sums(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What one container had of one card, or the whole card if ``id`` is None."""
+    """
+    What one container had of one card, or the whole card if ``id`` is None.
+
+    group: as of :class:`Holding`.
+    members: of a group's leader, its members' names, or ids where they have none.
+    members_part: the parts of the card's memory that these were promised, while the leader was
+        there.
+    """
 
     card: int
     uuid: str
@@ -99,15 +111,25 @@ class Spent(NamedTuple):
     core: float | None
     memory_bytes: int | None
     sums: Sums
+    group: str | None = None
+    members: tuple[str, ...] = ()
+    members_part: float = 0.0
+
+    @property
+    def memory_part(self) -> float:
+        """The part of the card's memory that it was promised; 0: nobody saw what that was."""
+        if self.core is None:
+            return 0.0
+        limit = self.memory_bytes
+        return 1.0 if limit is None or not self.card_bytes else limit / self.card_bytes
 
     @property
     def billed_part(self) -> float:
         """The part of the card that it is billed for: of compute or memory, whichever is more."""
         if self.core is None:
             return 0.0
-        limit = self.memory_bytes
-        memory = 1.0 if limit is None or not self.card_bytes else limit / self.card_bytes
-        return min(1.0, max(self.core, memory))
+        memory = self.memory_part + self.members_part
+        return min(1.0, max(self.core, memory)) - min(1.0, self.members_part)
 
 
 def gpu_hours(spent: Spent, tables: Mapping[str, cards.Table]) -> float:
@@ -161,6 +183,7 @@ def _holding(card: CardView, view: ContainerView) -> Holding:
         one.memory_bytes,
         view.used_bytes,
         {key: one.stat[key] for key in COUNTERS if key in one.stat},
+        one.group,
     )
 
 
@@ -169,6 +192,7 @@ def between(
     after: Reading,
     came: Mapping[str, int] | None = None,
     went: Mapping[str, int] | None = None,
+    groups: Mapping[str, str] | None = None,
 ) -> tuple[Spent, list[Spent]]:
     """
     Return what the card's containers had between two readings: all together, and each.
@@ -177,6 +201,7 @@ def between(
         came, went: when containers did so in between, by id, as the wall clock told it; one of
             whom nothing is known was there for half of the time. Who did both was promised
             something that nobody saw.
+        groups: the leaders of containers that came or went, by id, as far as they have one.
     """
     elapsed_s = (after.clock_ns - before.clock_ns) / 1e9
     was = {one.id: one for one in before.containers}
@@ -192,7 +217,9 @@ def between(
         parts.append(_spent(after, old, new, seconds, elapsed_s))
     for id in (came or {}).keys() & (went or {}).keys() - was.keys() - now.keys():
         seconds = _part(went, id, before, after) - _part(came, id, before, after)
-        parts.append(_unseen(after, id, max(0.0, seconds) * elapsed_s))
+        leader = (groups or {}).get(id)
+        parts.append(_unseen(after, id, max(0.0, seconds) * elapsed_s, leader))
+    parts = [_with_members(part, parts) for part in parts]
     told = [part.sums.used_ns for part in parts if part.sums.used_ns is not None]
     used_ns: float | None = sum(told) if told else None
     if after.used_ns is not None and before.used_ns is not None:
@@ -230,6 +257,19 @@ def _on(card: Reading, one: Holding | None, sums: Sums) -> Spent:
         core=None if one is None else one.core,
         memory_bytes=None if one is None else one.memory_bytes,
         sums=sums,
+        group=None if one is None else one.group,
+    )
+
+
+def _with_members(part: Spent, parts: Iterable[Spent]) -> Spent:
+    if part.id is None or part.group != part.id:
+        return part
+    members = [one for one in parts if one.group == part.id and one.id != part.id]
+    seconds = part.sums.seconds
+    held = sum(one.memory_part * one.sums.seconds for one in members)
+    return part._replace(
+        members=tuple(sorted(one.name or str(one.id) for one in members)),
+        members_part=held / seconds if seconds else 0.0,
     )
 
 
@@ -241,8 +281,8 @@ def _part(times: Mapping[str, int] | None, id: str, before: Reading, after: Read
     return min(1.0, max(0.0, (at_ns - before.time_ns) / whole_ns))
 
 
-def _unseen(card: Reading, id: str, seconds: float) -> Spent:
-    return _on(card, None, Sums(seconds, 0.0))._replace(id=id)
+def _unseen(card: Reading, id: str, seconds: float, leader: str | None) -> Spent:
+    return _on(card, None, Sums(seconds, 0.0))._replace(id=id, group=leader)
 
 
 def _went_back(old: Holding, new: Holding) -> bool:
@@ -263,7 +303,12 @@ def _spent(
 
 
 def _give_to_the_gone(parts: list[Spent], there: set[str], rest_ns: float) -> None:
-    gone = [index for index, part in enumerate(parts) if part.id not in there]
+    # A member's time is its leader's.
+    gone = [
+        index
+        for index, part in enumerate(parts)
+        if part.id not in there and part.group in (None, part.id)
+    ]
     grants = any(part.sums.granted_ns is not None for part in parts)
     seconds = sum(parts[index].sums.seconds for index in gone)
     for index in gone:

@@ -140,7 +140,10 @@ def _parse(text: str) -> Line | None:
         found = json.loads(text)
         # A later version may know more.
         sums = Sums(*(found[key] for key in Sums._fields)).scaled(1)
-        spent = Spent._make([*(found[key] for key in Spent._fields[:-1]), sums])
+        # An earlier one knew no groups.
+        known = {**Spent._field_defaults, **found, "sums": sums}
+        known["members"] = tuple(map(str, known["members"]))
+        spent = Spent._make(known[key] for key in Spent._fields)
         line = Line(int(found["from_ns"]), int(found["to_ns"]), spent)
     except (ValueError, KeyError, TypeError):
         return None

@@ -195,6 +195,67 @@ def test_what_no_door_or_board_tells_is_not_told_as_zero(tree: CoreTree) -> None
     assert part.sums.seconds == 1
 
 
+def group_of_two(tree: CoreTree, weight: int = 4) -> None:
+    tree.create("chat", f"gpu=0,mem={GIB},weight={weight}", "group=chat").count(0, used_ns=0)
+    tree.create("one", f"gpu=0,mem={4 * GIB}", "group=chat").hold(0, 7, 7, GIB, "a")
+    tree.create("two", f"gpu=0,mem={2 * GIB}", "group=chat")
+    tree.stats[0] = {"used_ns": 0}
+
+
+def test_a_groups_time_is_its_leaders_and_a_members_memory_its_own(tree: CoreTree) -> None:
+    group_of_two(tree)
+    tree.create("other", f"gpu=0,mem={GIB}").count(0, used_ns=0)
+    before = read(tree, 0, 0.0)
+    tree.containers["chat"].count(0, used_ns=4 * S)
+    # Its time is not that of a member which ends meanwhile.
+    tree.destroy("two")
+    tree.destroy("other")
+    tree.stats[0] = {"used_ns": 5 * S}
+    _, parts = usage.between(before, read(tree, 10 * S, 1000.0), None, {"two": START + 5 * S})
+    found = by_id(parts)
+    used = {id: one.sums.used_ns for id, one in found.items()}
+    assert used == {"chat": 4 * S, "one": None, "two": None, "other": S}
+    assert [found[id].sums.joules for id in ("chat", "one", "two")] == [400, 0, 0]
+    assert found["one"].sums.byte_seconds == 10 * GIB
+    assert found["chat"].members == ("one", "two") and not found["one"].members
+    # of 16 GiB: 4 all the time, 2 for half of it
+    assert found["chat"].members_part == pytest.approx(4 / 16 + 2 / 16 / 2)
+    assert [found[id].group for id in ("one", "chat", "other")] == ["chat", "chat", None]
+
+
+@pytest.mark.parametrize(
+    ("weight", "leader"),
+    # of 20: all memory is 7 of 16 GiB, so that the compute counts past that
+    [(1, 1 / 16), (16, 16 / 20 - 6 / 16)],
+)
+def test_a_group_is_billed_as_one_container(tree: CoreTree, weight: int, leader: float) -> None:
+    group_of_two(tree, weight)
+    _, parts = usage.between(read(tree, 0), read(tree, HOUR))
+    billed = {one.id: one.billed_part for one in parts}
+    assert billed == pytest.approx({"chat": leader, "one": 4 / 16, "two": 2 / 16})
+    assert sum(billed.values()) == pytest.approx(max(weight / 20, 7 / 16))
+
+
+def test_a_group_with_a_member_of_the_whole_card_is_billed_the_card(tree: CoreTree) -> None:
+    tree.create("chat", f"gpu=0,mem={GIB},weight=4", "group=chat")
+    tree.create("one", "gpu=0,mem=max", "group=chat")
+    _, parts = usage.between(read(tree, 0), read(tree, HOUR))
+    assert {one.id: one.billed_part for one in parts} == {"chat": 0, "one": 1}
+
+
+def test_a_group_between_two_readings_has_its_time_alone(tree: CoreTree) -> None:
+    tree.stats[0] = {"used_ns": 0}
+    before = read(tree, 0, 0.0)
+    tree.stats[0] = {"used_ns": 3 * S}
+    came, went = (dict.fromkeys(("chat", "one"), START + at * S) for at in (2, 8))
+    groups = dict.fromkeys(("chat", "one"), "chat")
+    _, parts = usage.between(before, read(tree, 10 * S, 10.0), came, went, groups)
+    found = by_id(parts)
+    assert {id: one.sums.used_ns for id, one in found.items()} == {"chat": 3 * S, "one": None}
+    assert found["chat"].members == ("one",)
+    assert all(one.billed_part == 0 for one in parts)
+
+
 # ---- billing
 
 
@@ -239,6 +300,16 @@ def test_a_period_takes_of_each_line_what_overlaps_it(
     (row,) = rows(directory, since="2026-11-01T00:30", until="2026-11-01T01:30")
     assert (row["seconds"], row["used_s"], row["gpu_hours"]) == (3600, 1, 1)
     assert rows(directory, since="2026-11-01T02:00") == []
+
+
+def test_a_line_of_before_groups_is_read(directory: Path, writer: usage_log.Writer) -> None:
+    writer.append([line(0, 3600)])
+    (path,) = directory.iterdir()
+    old = json.loads(path.read_text())
+    assert {old.pop(key) is None for key in ("group", "members", "members_part")} == {True, False}
+    path.write_text(json.dumps(old) + "\n")
+    (row,) = rows(directory)
+    assert (row["gpu_hours"], row["group"], row["members"]) == (1, None, [])
 
 
 def test_a_line_that_a_crash_cut_short_costs_itself_alone(
@@ -333,6 +404,39 @@ def test_a_changed_grant_is_billed_from_then_on(tree: CoreTree, directory: Path)
     writer.close()
     (row,) = (row for row in rows(directory) if row["kind"] == "container")
     assert row["gpu_hours"] == pytest.approx((0.5 * 30 + 1.0 * 30) / 3600, abs=1e-6)
+
+
+def test_a_groups_record_has_its_members_and_adds_up(tree: CoreTree, directory: Path) -> None:
+    group_of_two(tree)
+    writer = usage_log.Writer(str(directory))
+    recorder = Recorder(writer, str(tree.root), prefix="/nowhere")
+    for at_s in range(0, 181, 10):
+        if at_s == 60:
+            tree.destroy("two")
+            tree.events = f"{START + 60 * S} destroy id=two group=chat\n"
+            tree.create("three", f"gpu=0,mem={2 * GIB}", "group=chat")
+            tree.events += f"{START + 60 * S} create id=three group=chat\n"
+        tree.containers["chat"].count(0, used_ns=at_s * S // 2)
+        tree.stats[0] = {"used_ns": at_s * S // 2}
+        tree.write()
+        recorder.sample(START + at_s * S, at_s * S)
+    recorder.flush()
+    writer.close()
+    found = rows(directory)
+    assert [row["id"] for row in found] == ["chat", "one", "three", "two", None, None]
+    chat, one, *_, whole, _ = found
+    assert chat["members"] == ["one", "three", "two"] and one["members"] == []
+    assert {row["group"] for row in found[:4]} == {"chat"}
+    assert chat["used_s"] == whole["used_s"] == 90 and one["used_s"] is None
+    assert whole["gpu_hours"] == pytest.approx(180 / 3600 * 7 / 16, abs=1e-5)
+    period = ("--since", "2026-11-01", "--until", "2026-11-02", "--directory", directory)
+    table = cgpu(*period).stdout.splitlines()
+    assert "of one, three, two" in table[1]
+    assert table[2].split()[:4] == ["0", "one", "-", "chat"]
+    comma = cgpu("--csv", *period).stdout.splitlines()
+    assert comma[1].endswith(",chat,one; three; two") and comma[2].endswith(",chat,")
+    both = cgpu(*period, "--container", "chat").stdout.splitlines()
+    assert [line.split()[1] for line in both[1:]] == ["chat", "one", "three", "two"]
 
 
 def test_containers_between_two_readings_are_found_in_the_events(
