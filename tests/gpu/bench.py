@@ -24,6 +24,7 @@ from tests.gpu.group_harm import group_harm
 from tests.gpu.groups import group_pausing, groups
 from tests.gpu.memory import memory, overhead
 from tests.gpu.mps import mps
+from tests.gpu.parking import notebooks, parking
 from tests.gpu.peers import peers
 from tests.gpu.report import Report
 from tests.gpu.serving import (
@@ -45,12 +46,14 @@ SECTIONS = (
     *(used, accounting, many, crowd),
     *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards, gang),
     *(groups, group_pausing, group_harm),
+    *(parking, notebooks),
     *(serving, decoding, transformer, several, trainers, pausing, steps, adversaries),
 )
 #: compare with what they measure themselves, not with fixed work alone
 OF_THEMSELVES = (
     *(allowed, getters, pools, tools, gang),
     *(groups, group_pausing, group_harm),
+    *(parking, notebooks),
     *(serving, decoding, transformer, several, trainers, pausing, steps),
 )
 
