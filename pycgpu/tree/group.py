@@ -312,6 +312,15 @@ def _check_gone(group: Group, root: str) -> None:
         )
 
 
+def owner(name: str, directory: str = DIRECTORY) -> tuple[str, int] | None:
+    """Return whose a group is, and as which user its server runs; None: it is not there."""
+    try:
+        uid = os.stat(pipe(name, directory)).st_uid
+    except OSError:
+        return None
+    return _read_owner(name, directory) or f"user {uid}", uid
+
+
 def _read_owner(name: str, directory: str) -> str | None:
     """Return whose a group is; None: one of before owners were kept."""
     try:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-What NVIDIA's management library says of the boards: the only file that imports ``pynvml``.
+What NVIDIA's management library says of the boards, by ``pynvml``; only :mod:`.nvml_load`, which
+looks for some seconds, imports that too.
 
 What each board always tells is read without it, by :mod:`.nvml_library`.
 

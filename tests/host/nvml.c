@@ -182,6 +182,106 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned int *count
 	return SUCCESS;
 }
 
+struct sample {
+	unsigned int pid;
+	unsigned long long at_us;
+	unsigned int sm, memory, encoder, decoder;
+};
+
+/*
+ * NVML_PROCESSES has pairs of a process and its percent of the time, which both samples since the
+ * last look have. What was sampled before the first look is of an earlier time.
+ */
+int nvmlDeviceGetProcessUtilization(void *handle, struct sample *found, unsigned int *count,
+				    unsigned long long since_us)
+{
+	static unsigned long long now_us;
+	const char *told = getenv("NVML_PROCESSES");
+	unsigned int pid, percent, used = 0;
+	int length;
+
+	if (!told)
+		return NOT_SUPPORTED;
+	if (!*told)
+		return NOT_FOUND;
+	if (!found) {
+		*count = 8;
+		return INSUFFICIENT_SIZE;
+	}
+	memset(found, 0, *count * sizeof(*found));
+	now_us += 1000000;
+	for (; sscanf(told, "%u %u%n", &pid, &percent, &length) == 2; told += length) {
+		if (!since_us)
+			percent = 99;
+		found[used++] = (struct sample){ .pid = pid, .at_us = now_us - 1, .sm = percent };
+		found[used++] = (struct sample){ .pid = pid, .at_us = now_us, .sm = percent };
+	}
+	return SUCCESS;
+}
+
+struct gpm_support {
+	unsigned int version, is_supported;
+};
+
+/* NVML_GPM has pairs of a metric and its percent; boards before Hopper have none. */
+int nvmlGpmQueryDeviceSupport(void *handle, struct gpm_support *support)
+{
+	support->is_supported = !!getenv("NVML_GPM");
+	return SUCCESS;
+}
+
+int nvmlGpmSampleAlloc(int **sample)
+{
+	*sample = calloc(1, sizeof(int));
+	return SUCCESS;
+}
+
+int nvmlGpmSampleFree(int *sample)
+{
+	free(sample);
+	return SUCCESS;
+}
+
+int nvmlGpmSampleGet(void *handle, int *sample)
+{
+	static int taken;
+
+	*sample = ++taken;
+	return SUCCESS;
+}
+
+struct gpm_metrics {
+	unsigned int version, count;
+	int *before, *after;
+	struct {
+		unsigned int id;
+		int error;
+		double value;
+		char *words[3];
+	} metric[];
+};
+
+int nvmlGpmMetricsGet(struct gpm_metrics *asked)
+{
+	unsigned int place, metric, percent;
+	int length;
+
+	if (asked->version != 1 || *asked->before >= *asked->after)
+		return INVALID_ARGUMENT;
+	for (place = 0; place < asked->count; place++) {
+		const char *told = getenv("NVML_GPM");
+
+		asked->metric[place].error = NOT_SUPPORTED;
+		for (; sscanf(told, "%u %u%n", &metric, &percent, &length) == 2; told += length) {
+			if (metric != asked->metric[place].id)
+				continue;
+			asked->metric[place].error = SUCCESS;
+			asked->metric[place].value = percent;
+		}
+	}
+	return SUCCESS;
+}
+
 struct pci {
 	char legacy[16];
 	unsigned int numbers[5];
