@@ -38,6 +38,7 @@ PANELS = {
         "web": ("pycgpu.cli.web", "Serve a page of cards and containers over the last hour."),
         "events": ("pycgpu.cli.events", "Show what happened, and what happens."),
         "usage": ("pycgpu.cli.usage", "Show what containers had of the cards, and GPU-hours."),
+        "advise": ("pycgpu.cli.advise", "Say which containers would do more in a group."),
         "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),
     },
     "Set up": {
