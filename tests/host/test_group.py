@@ -188,6 +188,20 @@ one.end()
 until(lambda: not containers(), "the end")
 end_agent()
 """
+#: Whose the group is, and whose a program beside it that could join.
+ADVISED = """
+from pycgpu.tree import contender, nvml, snapshot
+one = Member("one", "g", "--user", "nobody")
+outside = Tenant("outside", 1, 0x103)
+moment = snapshot.take(str(TREE), boards=nvml.Nvml())
+found = {each.id: [each.owner, each.is_group] for each in contender.of_card(moment, 0, None)}
+told = subprocess.run([*CGPU, "advise", "--for", "1s"], capture_output=True, text=True)
+print(json.dumps([found, told.returncode, told.stdout.splitlines(), told.stderr]))
+outside.end()
+one.end()
+until(lambda: not containers(), "the end")
+end_agent()
+"""
 #: Members come and go at once: whoever runs finds a server.
 RACE = """
 from concurrent.futures import ThreadPoolExecutor
@@ -307,6 +321,20 @@ def test_its_server_is_its_users_and_sees_no_users_files(beside: Callable[..., A
     assert uids == ["65534"] * 4
     assert seen == [[], ["cgpu"]]
     assert (owner, mode, refused) == (65534, "0o40500", True)
+
+
+def test_advice_knows_whose_a_group_and_a_program_beside_it_are(
+    beside: Callable[..., Any],
+) -> None:
+    found, status, lines, errors = beside(ADVISED)
+    # A member has its group's compute, and is nothing that contends.
+    assert found == {
+        "g": [["user 65534", 65534], True],
+        "outside": [["user 0", 0], False],
+    }
+    assert (status, errors) == (0, "")
+    assert lines[0].startswith("GPU 0: nothing to advise after 1 s: ")
+    assert "outside" in lines[0] and "one" not in lines[0].split()
 
 
 def test_who_may_not_join_is_told_why_and_changes_nothing(beside: Callable[..., Any]) -> None:
