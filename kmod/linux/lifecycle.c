@@ -53,6 +53,16 @@ static void take_back(struct cgpu_container *container)
 	cgpu_container_put(container);
 }
 
+/* Of a group's member, or its leader, with the leader's id. */
+static void tell(const char *kind, struct cgpu_container *container)
+{
+	const char *group = container->group;
+
+	rt_mutex_lock(&container->lock);
+	cgpu_event("%s id=%s%s%s", kind, container->id, group[0] ? " group=" : "", group);
+	rt_mutex_unlock(&container->lock);
+}
+
 static int add_new(struct cgpu_create *create)
 {
 	struct cgpu_container *container = cgpu_container_new(create);
@@ -69,7 +79,7 @@ static int add_new(struct cgpu_create *create)
 		take_back(container);
 		goto put;
 	}
-	cgpu_event("create id=%s", container->id);
+	tell("create", container);
 	cgpu_governors_poke_container(container);
 	schedule_reaper();
 put:
@@ -112,7 +122,7 @@ struct cgpu_container *cgpu_container_share(unsigned int percent)
 /* Context: no lock: removing directories waits for their readers. */
 static void container_gone(struct cgpu_container *container)
 {
-	cgpu_event("destroy id=%s", container->id);
+	tell("destroy", container);
 	cgpu_governors_poke_container(container);
 	cgpu_tree_remove_container(container);
 	cgpu_container_put(container);

@@ -302,6 +302,14 @@ int cgpu_node_file_open_events(void)
 	return cgpu_node_open(entry.node, asker_of(&entry), false, false);
 }
 
+static void tell_of_server(const struct cgpu_command *command)
+{
+	char line[CGPU_SERVER_LINE];
+
+	cgpu_server_line(&command->news, command->create.id, line);
+	cgpu_event("%s", line);
+}
+
 static int run_command(const char *text, size_t length)
 {
 	struct cgpu_command *command = kmalloc(sizeof(*command), GFP_KERNEL);
@@ -310,7 +318,9 @@ static int run_command(const char *text, size_t length)
 	if (!command)
 		return -ENOMEM;
 	err = cgpu_parse_inst_ctl(text, length, command);
-	if (!err && command->verb == CGPU_VERB_MOVE)
+	if (!err && command->verb == CGPU_VERB_SERVER)
+		tell_of_server(command);
+	else if (!err && command->verb == CGPU_VERB_MOVE)
 		err = cgpu_container_move(command->create.id, &command->move);
 	else if (!err)
 		err = command->verb == CGPU_VERB_CREATE ?

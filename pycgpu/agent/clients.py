@@ -21,7 +21,7 @@ from pycgpu.tree import procfs, status
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
     from typing import NamedTuple
 else:
     from pycgpu.request.record import Record as NamedTuple
@@ -36,17 +36,23 @@ class Client(NamedTuple):
     """A process of a member that has the card open; ``handle`` is a pidfd, the caller's."""
 
     member: str
+    pid: int
     handle: int
 
 
-def find(group: str, root: str) -> list[Client]:
-    """Return the processes of a group's members that have a card open."""
+def find(group: str, root: str, known: Container[int] = ()) -> list[Client]:
+    """
+    Return the processes of a group's members that have a card open.
+
+    Args:
+        known: those that are left out, by the host's numbers.
+    """
     found: dict[int, Client] = {}
     for member, pid in _processes(group, root):
         # It may end while it is looked at.
         with contextlib.suppress(OSError):
-            if pid not in found:
-                found[pid] = Client(member, os.pidfd_open(pid))
+            if pid not in found and pid not in known:
+                found[pid] = Client(member, pid, os.pidfd_open(pid))
     return list(found.values())
 
 
@@ -86,16 +92,23 @@ def _write(handle: int, text: bytes) -> None:
         os.close(descriptor)
 
 
-def end(clients: Iterable[Client], patience_s: float = PATIENCE_S) -> None:
-    """Give processes a while to end by themselves, then end them; closes their handles."""
-    left = {client.handle for client in clients}
+def end(clients: Iterable[Client], patience_s: float = PATIENCE_S) -> list[Client]:
+    """
+    Give processes a while to end by themselves, then end them; closes their handles.
+
+    Return: those that did not end by themselves.
+    """
+    left = {client.handle: client for client in clients}
+    killed = []
     deadline_s = time.monotonic() + patience_s
     while left and time.monotonic() < deadline_s:
         gone, _, _ = select.select(left, [], [], max(deadline_s - time.monotonic(), 0))
         for handle in gone:
-            left.discard(handle)
+            del left[handle]
             os.close(handle)
-    for handle in left:
+    for handle, client in left.items():
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
+            killed.append(client)
         os.close(handle)
+    return killed

@@ -17,13 +17,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import signal
 import sys
 import time
 
 from pycgpu import signals
 from pycgpu.agent import apart, caller, clients, launch, private
+from pycgpu.agent.group_watch import Watch, children
 from pycgpu.errors import CgpuError
 from pycgpu.tree import authority, group, procfs, tenant
 
@@ -84,15 +84,19 @@ def serve(server: Server, ready: Callable[[], None]) -> None:
     child = os.fork()
     if not child:
         _lead(server, log)
+    watch = Watch(child, server.name, root)
+    serves = False
     try:
         _await_control(server, child, pipe)
         ready()
-        _watch(server, child, root)
+        serves = True
+        serves = _watch(server, child, root, watch)
     finally:
-        # None, if it ended because there are none.
-        left = _clients(server, root)
+        left = _tell_of_end(server, root, "died", child, watch) if serves else []
         _end(server, child, pipe, root)
-        clients.end(left)
+        _end_programs(server, root, left)
+        for pid in watch.servers:
+            _tell(server, root, f"ended pid={pid}")
         os.close(pipe)
         apart.leave(server.name)
 
@@ -183,65 +187,63 @@ def _last_words(server: Server) -> str:
     return said[-1].removeprefix("cgpu: ") if said else f"see {server.folder}/log"
 
 
-def _watch(server: Server, child: int, root: str) -> None:
+def _watch(server: Server, child: int, root: str, watch: Watch) -> bool:
     """
-    Return once the group has no member, with its lock held; or once the server has ended.
+    Return once the group has no member, with its lock held; or once the daemon has ended.
 
     The lock is this process's until it ends.
+
+    Return: there are members.
     """
-    servers = _Servers(child)
     while not os.waitpid(child, os.WNOHANG)[0]:
+        for pid in watch.new_servers():
+            _tell(server, root, f"started pid={pid}")
         if not _has_members(server, root):
             held = os.open(server.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(held, fcntl.LOCK_EX)
             if not _has_members(server, root):
-                return
+                return False
             os.close(held)
-        if servers.wait(_LOOK_S):
+        for pid in watch.wait(_LOOK_S):
             # At once: the daemon starts another for whoever comes now.
-            clients.end(_clients(server, root))
+            _end_programs(server, root, _tell_of_end(server, root, "ended", pid, watch))
+            watch.forget_ended()
+    return True
 
 
-class _Servers:
-    """The daemon's servers: the first starts with the first program, another after its end."""
-
-    def __init__(self, daemon: int) -> None:
-        self._daemon = daemon
-        #: By their numbers: pidfds, None of one that has ended and that the daemon has not reaped.
-        self._handles: dict[int, int | None] = {}
-
-    def wait(self, seconds: float) -> bool:
-        """Tell whether one ends within that time."""
-        now = _children(self._daemon)
-        for pid in set(self._handles) - set(now):
-            handle = self._handles.pop(pid)
-            if handle is not None:
-                os.close(handle)
-                return True
-        for pid in set(now) - set(self._handles):
-            with contextlib.suppress(ProcessLookupError):
-                self._handles[pid] = os.pidfd_open(pid)
-        alive = {handle: pid for pid, handle in self._handles.items() if handle is not None}
-        ended, _, _ = select.select(alive, [], [], seconds)
-        for handle in ended:
-            self._handles[alive[handle]] = None
-            os.close(handle)
-        return bool(ended)
-
-
-def _clients(server: Server, root: str) -> list[clients.Client]:
-    """Return the programs that its server has left, once they have been told."""
+def _tell_of_end(
+    server: Server, root: str, fate: str, pid: int, watch: Watch
+) -> list[clients.Client]:
+    """Return the programs that a server's end has left, once everybody has been told."""
+    after = watch.ended_before
     try:
-        found = clients.find(server.name, root)
+        left = clients.find(server.name, root)
     except CgpuError:
         # Between one agent and the next nobody can tell.
-        return []
+        left = []
+    before = "," if after is None else f", just after a program of {after},"
     clients.tell(
-        found,
-        f"{server.name}: the MPS server of this group has ended, and this program with it: start it"
-        " again",
+        left,
+        f"{server.name}: the MPS server of this group has ended{before} and this program with it:"
+        " start it again",
     )
-    return found
+    last = "" if after is None else f" after={after}"
+    _tell(server, root, f"{'died' if left else fate} pid={pid}{last if left else ''}")
+    for member in sorted({one.member for one in left}):
+        _tell(server, root, f"lost pid={pid} member={member}{last}")
+    return left
+
+
+def _end_programs(server: Server, root: str, left: list[clients.Client]) -> None:
+    for one in clients.end(left):
+        _tell(server, root, f"killed pid={one.pid} member={one.member}")
+
+
+def _tell(server: Server, root: str, news: str) -> None:
+    """Put news of the server into the tree's ``events``."""
+    # Nobody may be there who takes it, or the module's core is of before there was any.
+    with contextlib.suppress(CgpuError):
+        procfs.write("inst_ctl", f"server {server.name} {news}", root)
 
 
 def _has_members(server: Server, root: str) -> bool:
@@ -258,7 +260,7 @@ def _end(server: Server, child: int, pipe: int, root: str) -> None:
         os.unlink(group.CONTROL_SOCKET, dir_fd=pipe)
     _kill(signal.SIGTERM)
     deadline_s = time.monotonic() + END_S
-    while _children():
+    while children():
         if time.monotonic() > deadline_s:
             _kill(signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -281,19 +283,8 @@ def _end(server: Server, child: int, pipe: int, root: str) -> None:
         os.close(shm)
 
 
-def _children(of: int | str = "self") -> list[int]:
-    """Return the children of all threads of a process."""
-    found: list[int] = []
-    # It may end meanwhile, or a thread of it.
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for thread in os.listdir(f"/proc/{of}/task"):
-            with open(f"/proc/{of}/task/{thread}/children") as file:
-                found += [int(word) for word in file.read().split()]
-    return found
-
-
 def _kill(number: int) -> None:
-    for pid in _children():
+    for pid in children():
         # It may have been waited for by now.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

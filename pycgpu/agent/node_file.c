@@ -86,8 +86,7 @@ static int lock_view(int node, int minor, const char *id, struct cgpu_view *view
 	view->minor = minor < 0 ? 0 : (uint32_t)minor;
 	if (c) {
 		view->id = c->id;
-		view->group = c->leader ? c->leader->id :
-			      c->tenant.role == CGPU_ROLE_LEADER ? c->id : NULL;
+		view->group = container_group(c);
 		view->grant = &c->grant[view->minor];
 		view->account = &c->tenant.ledger.account[view->minor];
 		view->host_bytes = c->tenant.ledger.account[CGPU_HOST].current_bytes;

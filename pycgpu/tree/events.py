@@ -14,6 +14,7 @@ from . import procfs
 KINDS = (
     *("create", "destroy", "set", "oom", "oom_host", "refused", "ungranted", "unknown", "killed"),
     *("parked", "not_parked", "waits", "resumed", "park_ended"),
+    *("server_started", "server_ended", "server_died", "server_lost"),
     *("policy", "attach", "detach", "verify", "lost"),
 )
 

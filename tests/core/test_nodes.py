@@ -194,7 +194,8 @@ SHOWN = {
     "[,uvm_disable=0|1][,oom_action=fail|kill][,idle_park_s=<s>] [gpu=...] [group=<id>]\n"
     "destroy <id>\n"
     "park <id> pid=<pid>[,<pid>...]\nparked <id>\n"
-    "return <id> [foreign=<gpu>:<bytes>] [foreign=...]\nrunning <id>\nno_room <id>\n",
+    "return <id> [foreign=<gpu>:<bytes>] [foreign=...]\nrunning <id>\nno_room <id>\n"
+    "server <id> started|ended|died|lost|killed pid=<pid> [member=<id>] [after=<id>]\n",
     "parking": "one state=parked since_ns=5 bytes=6 asked_ns=7 short_gpu=0 short_bytes=8 pid=9,10\n"
     f"{LONG_ID} state=resuming since_ns=1 bytes=0 pid=2\n",
     "<gpu>/policy": "7\n",
@@ -664,19 +665,47 @@ def reference_move(step: str, words: list[str]) -> dict[str, Any]:
 STEPS = ("park", "parked", "return", "running", "no_room")
 
 
+#: Of a group's server: which words each has beside `pid`, and which it may have.
+FATES = {
+    "started": (set(), set()),
+    "ended": (set(), set()),
+    "died": (set(), {"after"}),
+    "lost": ({"member"}, {"after"}),
+    "killed": ({"member"}, set()),
+}
+
+
+def reference_server(words: list[str]) -> dict[str, Any]:
+    if not words or words[0] not in FATES:
+        raise Refused("EINVAL")
+    needs, may = FATES[words[0]]
+    told: dict[str, Any] = {"fate": words[0]}
+    for word in words[1:]:
+        key, _, value = word.partition("=")
+        if key in told or key not in {"pid", *needs, *may}:
+            raise Refused("EINVAL")
+        told[key] = reference_number(value, 1, 2**31 - 1) if key == "pid" else reference_id(value)
+    if not {"pid", *needs} <= told.keys():
+        raise Refused("EINVAL")
+    return told
+
+
 def reference(text: str) -> dict[str, Any]:
     """Return what a line says; raises `Refused` at its first fault from the left."""
     if len(text) > 4096:
         raise Refused("EINVAL")
     line = text.removesuffix("\n")
     verb, *words = line.split(" ")
-    if line.endswith(" ") or verb not in ("create", "destroy", *STEPS) or not words:
+    verbs = ("create", "destroy", "server", *STEPS)
+    if line.endswith(" ") or verb not in verbs or not words:
         raise Refused("EINVAL")
     said: dict[str, Any] = {"verb": verb, "id": reference_id(words[0])}
     if verb == "destroy":
         if words[1:]:
             raise Refused("EINVAL")
         return said
+    if verb == "server":
+        return said | reference_server(words[1:])
     if verb in STEPS:
         return said | reference_move(verb, words[1:])
     grants: dict[int, dict[str, int]] = {}
@@ -709,6 +738,11 @@ def said(command: Any) -> dict[str, Any]:
     id = ffi.string(create.id).decode()
     if command.verb == lib.CGPU_VERB_DESTROY:
         return {"verb": "destroy", "id": id}
+    if command.verb == lib.CGPU_VERB_SERVER:
+        news = command.news
+        told = {"fate": list(FATES)[news.fate], "pid": news.pid}
+        ids = {key: ffi.string(getattr(news, key)).decode() for key in ("member", "after")}
+        return {"verb": "server", "id": id} | told | {key: one for key, one in ids.items() if one}
     if command.verb == lib.CGPU_VERB_MOVE:
         move = command.move
         foreign = {n: size for n, size in enumerate(move.foreign_bytes) if move.told >> n & 1}
@@ -859,6 +893,56 @@ steps = st.tuples(
 @example("no_room a pid=1")
 def test_a_step_of_a_move_is_read_as_the_grammar_says(line: Any) -> None:
     check(line)
+
+
+news = st.builds(
+    " ".join,
+    st.tuples(
+        st.just("server chat"),
+        st.sampled_from([*FATES, "gone"]),
+        st.lists(
+            st.sampled_from(["pid=1", "pid=0", "pid=2147483648", "member=a", "after=b", "after=",
+                             "member=stat", "group=a"]),
+            max_size=4,
+        ).map(" ".join),
+    ),
+)  # fmt: skip
+
+
+@many
+@given(news)
+@example("server chat started pid=12")
+@example("server chat died pid=12 after=b\n")
+@example("server chat died after=b pid=12 pid=12")
+@example("server chat lost pid=12 member=a after=b")
+@example("server chat lost pid=12 after=b")
+@example("server chat killed pid=12 member=a after=b")
+@example("server chat")
+@example("server")
+def test_news_of_a_server_are_read_as_the_grammar_says(line: Any) -> None:
+    check(line)
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("started pid=12", "server_started id=chat group=chat pid=12"),
+        ("ended pid=12", "server_ended id=chat group=chat pid=12"),
+        ("died pid=12 after=b", "server_died id=chat group=chat pid=12 after=b"),
+        ("lost pid=12 member=a", "server_lost id=a group=chat pid=12"),
+        ("killed pid=77 member=a", "killed id=a group=chat pid=77 its MPS server has ended"),
+        (
+            f"lost pid=2147483647 member={'m' * 64} after={'a' * 64}",
+            f"server_lost id={'m' * 64} group=chat pid=2147483647 after={'a' * 64}",
+        ),
+    ],
+)
+def test_news_of_a_server_are_told_as_the_page_says(command: str, line: str) -> None:
+    error, parsed = parse(f"server chat {command}".encode())
+    assert error == 0
+    text = ffi.new("char[]", lib.CGPU_SERVER_LINE)
+    lib.cgpu_server_line(ffi.addressof(parsed, "news"), parsed.create.id, text)
+    assert ffi.string(text).decode() == line
 
 
 @many

@@ -51,6 +51,11 @@ def containers():
 def node(name, what):
     return (TREE / "0" / name / what).read_text().strip()
 
+def told(*kinds):
+    """Lines of `events` of these kinds, without their times."""
+    import pycgpu
+    return [f"{one.kind} {one.text}" for one in pycgpu.events() if one.kind in kinds]
+
 def servers():
     """Processes of MPS servers and who keeps them, by their names."""
     found = {}
@@ -148,14 +153,32 @@ idle = Member("idle", "g")
 outside = Tenant("outside", 1, 0x103)
 held = node("one", "procs").split(), node("quiet", "procs").split()
 began = time.monotonic()
-os.kill(servers()["server"], signal.SIGKILL)
+pid = servers()["server"]
+os.kill(pid, signal.SIGKILL)
 found = [[each.child.wait(30), each.child.stderr.read()] for each in (one, quiet)]
 took = time.monotonic() - began
+until(lambda: len(told("killed")) == 2, "what is told of it")
 alive = [idle.child.poll(), outside.child.poll()]
 idle.end()
 outside.end()
-print(json.dumps([held, found, took, alive]))
 until(lambda: not containers(), "the end")
+lines = told("create", "destroy", "killed", *(f"server_{one}" for one in ("started", "ended",
+                                                                      "died", "lost")))
+print(json.dumps([held, found, took, alive, pid, lines]))
+end_agent()
+"""
+#: A program ends, and then the server.
+AFTER = """
+one = Member("one", "g", script="exec ./tenant 1 0x101")
+two = Member("two", "g", script="exec ./tenant 1 0x102")
+time.sleep(1)
+pid = servers()["server"]
+two.child.kill()
+time.sleep(0.2)
+os.kill(pid, signal.SIGKILL)
+found = [one.child.wait(30), one.child.stderr.read()]
+until(lambda: not containers(), "the end")
+print(json.dumps([found, pid, told("server_died", "server_lost", "killed")]))
 end_agent()
 """
 #: What each of a group asks for of its compute.
@@ -374,12 +397,33 @@ def test_each_member_has_its_part_of_the_threads_and_the_group_the_sum_of_weight
 def test_programs_that_their_server_leaves_are_told_so_and_ended(
     beside: Callable[..., Any],
 ) -> None:
-    held, found, took, alive = beside(LOST)
+    held, found, took, alive, pid, lines = beside(LOST)
     line = "cgpu: g: the MPS server of this group has ended, and this program with it: start it"
     assert all(held)
     assert found == [[-9, f"{line} again\n"], [-9, ""]]
     assert 5 <= took < 15
     assert alive == [None, None]
+    came = {f"create id={name} group=g" for name in ("g", "one", "quiet", "idle")}
+    assert set(lines[:5]) == came | {f"server_started id=g group=g pid={pid}"}
+    assert lines[0] == "create id=g group=g" and lines[5] == "create id=outside"
+    lost = [f"server_{what} group=g pid={pid}" for what in ("died id=g", "lost id=one")]
+    assert lines[6:9] == [*lost, lost[1].replace("one", "quiet")]
+    killed = [line.split(" pid=")[0] for line in lines if line.startswith("killed")]
+    assert sorted(killed) == ["killed id=one group=g", "killed id=quiet group=g"]
+    assert sum(line.endswith(" its MPS server has ended") for line in lines) == 2
+    assert lines[-1] == "destroy id=g group=g"
+    assert {f"destroy id={name} group=g" for name in ("one", "quiet", "idle")} < set(lines[9:])
+
+
+def test_whose_program_ended_just_before_the_server_is_told(beside: Callable[..., Any]) -> None:
+    found, pid, lines = beside(AFTER)
+    line = "cgpu: g: the MPS server of this group has ended, just after a program of two, and this"
+    assert found == [-9, f"{line} program with it: start it again\n"]
+    assert lines[:2] == [
+        f"server_died id=g group=g pid={pid} after=two",
+        f"server_lost id=one group=g pid={pid} after=two",
+    ]
+    assert len(lines) == 3 and lines[2].startswith("killed id=one group=g pid=")
 
 
 def test_whoever_comes_as_the_last_leaves_finds_a_server(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pycgpu.tree import group, procfs
+from pycgpu.tree import events, group, procfs
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
 from tests.vm.user_door import START_S, TREE, Door
@@ -47,6 +47,11 @@ def containers(root: str) -> set[str]:
     return set(procfs.container_ids(root)) if there else set()
 
 
+def told_since_start(root: str) -> list[str]:
+    found = [events.parse(line) for line in events.lines(root, follow=False)]
+    return [f"{one.kind} {one.text}" for one in found]
+
+
 @pytest.mark.parametrize("by_module", [False, True], ids=["agent", "module"])
 def test_a_groups_server_is_there_from_its_first_member_to_its_last(
     door: Door, km: Callable[..., Km], by_module: bool
@@ -77,6 +82,13 @@ def test_a_groups_server_is_there_from_its_first_member_to_its_last(
     members[1].wait()
     until(lambda: not containers(root), "the server's end", START_S)
     assert not group.answers("chat")
+    told_of = told_since_start(root)
+    for line in ("create id=chat", "create id=one", "destroy id=one", "destroy id=chat"):
+        assert f"{line} group=chat" in told_of
+    assert [line.split(" pid=")[0] for line in told_of if line.startswith("server_")] == [
+        "server_started id=chat group=chat",
+        "server_ended id=chat group=chat",
+    ]
     # And one that comes after it starts another.
     assert door.run("/bin/true", name="five", group="chat", quota=50)[0] == 0
     until(lambda: not containers(root), "that one's end", START_S)

@@ -273,10 +273,63 @@ static int parse_move(struct cgpu_word text, struct cgpu_move *move)
 	return move->step == CGPU_STEP_PARK && !move->count ? -EINVAL : 0;
 }
 
-/* Behind `create` and `destroy` stand the steps of a move, in their order. */
+static bool has_member(const struct cgpu_server_news *news)
+{
+	return news->fate == CGPU_SERVER_LOST || news->fate == CGPU_SERVER_KILLED;
+}
+
+static bool may_have_after(const struct cgpu_server_news *news)
+{
+	return news->fate == CGPU_SERVER_DIED || news->fate == CGPU_SERVER_LOST;
+}
+
+static int parse_server_clause(struct cgpu_word clause, struct cgpu_server_news *news)
+{
+	static const struct cgpu_word pid = CGPU_WORD("pid"), member = CGPU_WORD("member"),
+				      after = CGPU_WORD("after");
+	struct cgpu_word key = cgpu_word_cut(&clause, '=');
+	uint64_t value;
+	int err;
+
+	if (cgpu_word_is(key, member) && has_member(news) && !news->member[0])
+		return parse_id(clause, news->member);
+	if (cgpu_word_is(key, after) && may_have_after(news) && !news->after[0])
+		return parse_id(clause, news->after);
+	if (!cgpu_word_is(key, pid) || news->pid)
+		return -EINVAL;
+	err = cgpu_parse_between(clause, 1, CGPU_PID_MAX, &value);
+	news->pid = (uint32_t)value;
+	return err;
+}
+
+static int parse_server(struct cgpu_word text, struct cgpu_server_news *news)
+{
+	static const struct cgpu_word fates[CGPU_SERVER_FATE_COUNT] = {
+		[CGPU_SERVER_STARTED] = CGPU_WORD("started"),
+		[CGPU_SERVER_ENDED] = CGPU_WORD("ended"),
+		[CGPU_SERVER_DIED] = CGPU_WORD("died"),
+		[CGPU_SERVER_LOST] = CGPU_WORD("lost"),
+		[CGPU_SERVER_KILLED] = CGPU_WORD("killed"),
+	};
+	int fate = cgpu_word_index(cgpu_word_cut(&text, ' '), fates, CGPU_SERVER_FATE_COUNT);
+	int err;
+
+	if (fate < 0)
+		return fate;
+	news->fate = (uint32_t)fate;
+	while (text.length) {
+		err = parse_server_clause(cgpu_word_cut(&text, ' '), news);
+		if (err)
+			return err;
+	}
+	return news->pid && has_member(news) == (news->member[0] != 0) ? 0 : -EINVAL;
+}
+
+/* Behind what stands here first are the steps of a move, in their order. */
 static const struct cgpu_word verbs[CGPU_VERB_MOVE + CGPU_STEP_COUNT] = {
 	[CGPU_VERB_CREATE] = CGPU_WORD("create"),
 	[CGPU_VERB_DESTROY] = CGPU_WORD("destroy"),
+	[CGPU_VERB_SERVER] = CGPU_WORD("server"),
 	[CGPU_VERB_MOVE + CGPU_STEP_PARK] = CGPU_WORD("park"),
 	[CGPU_VERB_MOVE + CGPU_STEP_PARKED] = CGPU_WORD("parked"),
 	[CGPU_VERB_MOVE + CGPU_STEP_RETURN] = CGPU_WORD("return"),
@@ -305,6 +358,10 @@ int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *ou
 	if (verb == CGPU_VERB_DESTROY) {
 		out->verb = CGPU_VERB_DESTROY;
 		return rest.length ? -EINVAL : 0;
+	}
+	if (verb == CGPU_VERB_SERVER) {
+		out->verb = CGPU_VERB_SERVER;
+		return parse_server(rest, &out->news);
 	}
 	out->verb = CGPU_VERB_MOVE;
 	out->move.step = (uint32_t)verb - CGPU_VERB_MOVE;

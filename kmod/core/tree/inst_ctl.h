@@ -6,6 +6,7 @@
 #include "core/types.h"
 #include "core/tree/card.h"
 #include "core/tree/move.h"
+#include "core/tree/server.h"
 
 enum cgpu_inst_ctl_limit {
 	CGPU_COMMAND_MAX = 4096,    /* bytes of a write to inst_ctl */
@@ -15,6 +16,7 @@ enum cgpu_inst_ctl_limit {
 enum cgpu_verb {
 	CGPU_VERB_CREATE,
 	CGPU_VERB_DESTROY,          /* only create.id is set */
+	CGPU_VERB_SERVER,           /* `news` of the server of the group create.id */
 	CGPU_VERB_MOVE              /* a step of `move`, of the container create.id */
 };
 
@@ -22,6 +24,7 @@ struct cgpu_command {
 	uint32_t verb;              /* enum cgpu_verb */
 	struct cgpu_create create;
 	struct cgpu_move move;
+	struct cgpu_server_news news;
 };
 
 /*

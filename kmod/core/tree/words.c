@@ -10,7 +10,8 @@ const char cgpu_inst_ctl_usage[] =
 	"parked <id>\n"
 	"return <id> [foreign=<gpu>:<bytes>] [foreign=...]\n"
 	"running <id>\n"
-	"no_room <id>\n";
+	"no_room <id>\n"
+	"server <id> started|ended|died|lost|killed pid=<pid> [member=<id>] [after=<id>]\n";
 
 const struct cgpu_word cgpu_no_limit = CGPU_WORD("max");
 

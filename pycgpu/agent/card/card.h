@@ -11,6 +11,9 @@ struct container *find_container(const char *id);
 int registry_add(struct container *c, struct cgpu_create *create);
 /* Its promises return at once, its files when they are gone. */
 void unlist(struct container *c);
+/* The id of its group's leader, which may be its own; NULL: it is in none. */
+const char *container_group(const struct container *c);
+void tell_container(const char *kind, const struct container *c);
 /* It leads a group of which another is still there. */
 bool has_members(const struct container *c);
 

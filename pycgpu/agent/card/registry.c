@@ -67,6 +67,18 @@ bool has_members(const struct container *c)
 	return false;
 }
 
+const char *container_group(const struct container *c)
+{
+	return c->leader ? c->leader->id : c->tenant.role == CGPU_ROLE_LEADER ? c->id : NULL;
+}
+
+void tell_container(const char *kind, const struct container *c)
+{
+	const char *group = container_group(c);
+
+	event("%s id=%s%s%s", kind, c->id, group ? " group=" : "", group ? group : "");
+}
+
 /* Return: -ENOENT: there is no such container, -EINVAL: it leads no group. */
 static int find_leader(struct container *c, struct cgpu_create *create)
 {
@@ -153,7 +165,7 @@ void unlist(struct container *c)
 		}
 	pthread_cond_broadcast(&door.changed);
 	door.ended_ns = now_ns();
-	event("destroy id=%s", c->id);
+	tell_container("destroy", c);
 }
 
 int cgpu_agent_count(unsigned long long *ended_ns)

@@ -125,7 +125,7 @@ static int create_container(struct cgpu_create *create)
 		container_free(c);
 		return err;
 	}
-	event("create id=%s%s%s", create->id, create->group[0] ? " group=" : "", create->group);
+	tell_container("create", c);
 	if (start_threads(c)) {
 		pthread_mutex_lock(&door.lock);
 		unlist(c);
@@ -180,6 +180,14 @@ static void ask_keeper(const char *id)
 	pthread_mutex_unlock(&door.lock);
 }
 
+static void tell_of_server(const struct cgpu_command *command)
+{
+	char line[CGPU_SERVER_LINE];
+
+	cgpu_server_line(&command->news, command->create.id, line);
+	event("%s", line);
+}
+
 int cgpu_agent_command(const char *text, int length)
 {
 	struct cgpu_command command;
@@ -193,6 +201,10 @@ int cgpu_agent_command(const char *text, int length)
 		return err;
 	if (command.verb == CGPU_VERB_CREATE)
 		return create_container(&command.create);
+	if (command.verb == CGPU_VERB_SERVER) {
+		tell_of_server(&command);
+		return 0;
+	}
 	if (command.verb == CGPU_VERB_MOVE)
 		return container_move(command.create.id, &command.move);
 	/* what its processes closed a moment ago shall not keep it */
