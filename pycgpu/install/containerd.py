@@ -49,11 +49,14 @@ class Manner(NamedTuple):
 
     merges: a further file adds to a plugin's section (2.1); else it replaces it whole.
     keeps: a file with a runtime leaves it the one that it has by itself.
+    unread: patterns that it shows as imports of a file that names none (2.2). It reads them only
+        where there is no file.
     """
 
     version: int
     merges: bool
     keeps: bool
+    unread: tuple[str, ...] = ()
 
 
 def ask(program: str, config: Path) -> Said:
@@ -97,7 +100,9 @@ def manner(program: str, version: int) -> Manner:
         main.write_text(f'version = {version}\nimports = ["{further}"]\n{runtime("one")}')
         further.write_text(f"version = {version}\n{runtime('two')}")
         found = ask(program, main).runtimes
-    return Manner(version, {"one", "two"} <= found.keys(), "runc" in found)
+        further.write_text(f"version = {version}\n")
+        unread = ask(program, further).imports if {"one", "two"} <= found.keys() else ()
+    return Manner(version, {"one", "two"} <= found.keys(), "runc" in found, unread)
 
 
 def settings(entry: Table) -> Table:

@@ -69,6 +69,11 @@ def with_runtimes(text: str, entries: Mapping[str, Table], default: str | None, 
     return document.as_string()
 
 
+def imports(text: str, path: str) -> list[str]:
+    """Return the patterns of further files that it names itself."""
+    return [str(one) for one in parsed(text, path).get("imports") or ()]
+
+
 def with_import(text: str, pattern: str, path: str) -> str:
     """Return *text* with *pattern* among the files that it imports."""
     import tomlkit

@@ -16,7 +16,7 @@ from ..errors import InstallError
 from . import containerd, daemon, program
 from . import containerd_text as text
 from .change import Change, changed, read
-from .containerd import Said, Table, settings
+from .containerd import Manner, Said, Table, settings
 from .daemon import Daemon
 from .launcher import is_ours
 from .wanted import Wanted
@@ -162,7 +162,7 @@ class Containerd:
             return [self._further(self.place.folder, said.version, entries, default)]
         manner = containerd.manner(self.program, said.version)
         has_main = (self.prefix / self.place.config).exists()
-        folder = self._imported(said) if manner.merges and has_main else None
+        folder = self._imported(said, manner) if manner.merges and has_main else None
         if folder is not None:
             return [self._further(folder, self._version(said), entries, default)]
         if self.place.templates:
@@ -196,12 +196,15 @@ class Containerd:
         found = 1 if main is None else text.version(main, self.place.config)
         return found if found > 1 else said.version
 
-    def _imported(self, said: Said) -> str | None:
+    def _imported(self, said: Said, manner: Manner) -> str | None:
         """Return the folder, below the prefix, of further files of any name that it reads."""
-        here = (self.prefix / self.place.config).parent
+        main = self.prefix / self.place.config
+        here, named = main.parent, text.imports(read(main) or "", self.place.config)
         for pattern in reversed(said.imports):
             name = os.path.basename(pattern)
             if name != OWN and not fnmatch.fnmatch(OWN, name):
+                continue
+            if pattern in manner.unread and pattern not in named:
                 continue
             folder = (here / pattern).parent
             if not any(character in str(folder) for character in "*?["):

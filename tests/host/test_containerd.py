@@ -528,3 +528,28 @@ def test_k0s_has_it_in_its_folder_of_further_files(tmp_path: Path) -> None:
     assert entry["options"] == {"BinaryName": OURS, **SYSTEMD}
     undo(plan_undo(tmp_path), tmp_path)
     assert files(tmp_path) == before
+
+
+#: Ubuntu 24.04's 2.2.1 shows this pattern as an import of a file that names none, and reads it not.
+SHOWN = "/etc/containerd/conf.d/*.toml"
+AS_UBUNTUS = """#!/bin/sh
+{program} "$@" >{said}.toml || exit
+sed "s|^imports = \\[\\]$|imports = ['{shown}']|" {said}.toml
+"""
+
+
+@pytest.mark.parametrize("named", ["", f'imports = ["{SHOWN}"]\n'])
+def test_an_import_that_is_shown_and_not_read_is_none(tmp_path: Path, named: str) -> None:
+    shown = f"{tmp_path}{SHOWN}"
+    script = AS_UBUNTUS.format(program=program("2.1"), said=tmp_path / "said", shown=shown)
+    put(tmp_path, "usr/bin/containerd", script, 0o755)
+    put(tmp_path, "usr/sbin/runc", "#!/bin/sh\n", 0o755)
+    main = f"{named.replace(SHOWN, shown)}version = 2\n{runc_of(2, **SYSTEMD)}"
+    put(tmp_path, MAIN, main)
+    assert said(tmp_path).imports == (shown,)
+    register_here(tmp_path)
+    assert options_of(said(tmp_path).runtimes["cgpu"]) == {"BinaryName": OURS, **SYSTEMD}
+    text = (tmp_path / MAIN).read_text()
+    assert text == main if named else text == 'imports = ["conf.d/99-zz-cgpu.toml"]\n' + main
+    undo(plan_undo(tmp_path), tmp_path)
+    assert (tmp_path / MAIN).read_text() == main
