@@ -25,6 +25,7 @@ MIB = 1 << 20
 CARD = 4096 * MIB
 RUNNING, PARKING, PARKED, RESUMING = range(4)
 OWN, OTHER = 100, 200
+SECOND = 10**9
 
 
 @dataclass
@@ -482,13 +483,16 @@ def test_a_call_waits_for_the_room_that_is_short_until_it_is_told_that_there_is_
     assert card.allocate(one, 30 * MIB, OWN) is None
     assert (one.ledger.shortage.room, one.ledger.shortage.bytes) == (True, 30 * MIB)
     assert card.command(f"no_room {one.id}") == errno.EBUSY, "nothing waits yet"
-    lib.cgpu_parking_want(one.tenant.raw, 0, 30 * MIB)
-    lib.cgpu_parking_want(one.tenant.raw, 0, 12 * MIB)
-    lib.cgpu_parking_want(one.tenant.raw, 1, 99 * MIB)
+    waits = [ffi.new("struct cgpu_wait *") for _ in range(3)]
+    for wait, card_of_it, size in zip(waits, (0, 0, 1), (30, 12, 99), strict=True):
+        short = {"card": card_of_it, "bytes": size * MIB, "room": True}
+        shortage = ffi.new("struct cgpu_shortage *", short)
+        assert lib.cgpu_wait_begin(wait, one.tenant.raw, shortage, 5)
     shown = card.shown(one)
     assert shown is not None and shown.state is State.RUNNING
     assert (shown.want_card, shown.want_bytes) == (0, 20 * MIB)
     assert card.shown(other) is None
+    assert lib.cgpu_wait_goes_on(waits[0], one.tenant.raw, SECOND)
     other.free(big)
     small = other.charge(MIB, OWN)
     lib.cgpu_rooms_limit(card.rooms(), ffi.addressof(one.ledger))
@@ -496,6 +500,58 @@ def test_a_call_waits_for_the_room_that_is_short_until_it_is_told_that_there_is_
     assert card.command(f"no_room {one.id}") == 0
     assert one.tenant.raw.parking.no_room == 1
     assert card.command(f"no_room {one.id}") == errno.EBUSY
+    for wait in waits:
+        assert not lib.cgpu_wait_goes_on(wait, one.tenant.raw, SECOND), "it was told"
+        assert not lib.cgpu_wait_begin(wait, one.tenant.raw, shortage, SECOND)
     assert not any(card.lines)
     assert small is not None and other.charge(CARD, OWN) is None
     assert not other.ledger.shortage.room, "its own limit is in the way"
+
+
+def test_a_call_waits_for_a_minute_at_most_and_while_others_take_the_room() -> None:
+    card = Card(0, overcommit_ratio=300)
+    while len(card.ones) < 2:
+        card.create()
+    one, other = card.ones
+    for each in card.ones:
+        each.tenant.give(0, CARD)
+    wait, raw = ffi.new("struct cgpu_wait *"), one.tenant.raw
+
+    def asks(now_s: int) -> bool:
+        """Whether it waits for room, if it was refused."""
+        if card.allocate(one, CARD, OWN) is not None:
+            return False
+        return bool(
+            lib.cgpu_wait_begin(wait, raw, ffi.addressof(one.ledger, "shortage"), now_s * SECOND)
+        )
+
+    def goes_on(now_s: int) -> bool:
+        lib.cgpu_rooms_limit(card.rooms(), ffi.addressof(one.ledger))
+        return bool(lib.cgpu_wait_goes_on(wait, raw, now_s * SECOND))
+
+    index = other.charge(MIB, OWN)
+    assert asks(1) and goes_on(1) and goes_on(40)
+    assert index is not None
+    other.free(index)
+    assert not goes_on(41), "there is room"
+    index = other.charge(MIB, OWN)
+    assert asks(42), "somebody else was quicker"
+    assert goes_on(60) and not goes_on(61)
+    assert not asks(62)
+    assert card.shown(one) is None
+    lib.cgpu_wait_end(wait, raw)
+    assert one.account.oom == 3
+
+
+def test_what_is_judged_again_counts_once() -> None:
+    one = One(tenant(MIB), MIB)
+    for _ in range(3):
+        assert one.charge(2 * MIB, OWN) is None
+        lib.cgpu_ledger_judge_again(
+            ffi.addressof(one.ledger), ffi.addressof(one.ledger, "shortage")
+        )
+    assert one.charge(2 * MIB, OWN) is None
+    assert one.account.oom == 1
+    nothing = ffi.new("struct cgpu_shortage *")
+    lib.cgpu_ledger_judge_again(ffi.addressof(one.ledger), nothing)
+    assert one.account.oom == 1

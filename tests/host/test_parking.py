@@ -232,6 +232,7 @@ GROWTH = (
     FULL
     + """
 assert two.grows(13000) == "0 0x51", "its own limit"
+assert "oom 1\\n" in (TREE / "0/two/stat").read_text()
 assert one.state() == "running"
 until(lambda: two.grows(10240) == "grown", "the other is idle for long enough")
 assert one.state() == "parked"
@@ -255,8 +256,8 @@ for what in ("queue", "wait"):
     assert one.state() == "running"
     one.tell("")
     assert one.works()
-# Who has worked just now is not idle either.
-assert two.grows(10240) == "0 0x51"
+one.set("idle_park_s", 60)
+assert two.grows(10240) == "0 0x51", "it has worked just now"
 one.set("idle_park_s", 0)
 time.sleep(2.5)
 assert two.grows(10240) == "0 0x51"

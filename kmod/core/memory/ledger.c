@@ -27,6 +27,12 @@ void cgpu_ledger_clear_shortage(struct cgpu_ledger *ledger)
 	ledger->shortage = (struct cgpu_shortage){ .card = CGPU_NO_CARD };
 }
 
+void cgpu_ledger_judge_again(struct cgpu_ledger *ledger, const struct cgpu_shortage *shortage)
+{
+	if (shortage->bytes && shortage->card < CGPU_ACCOUNTS)
+		ledger->account[shortage->card].oom--;
+}
+
 void cgpu_ledger_limit_host(struct cgpu_ledger *ledger, uint64_t max_bytes)
 {
 	ledger->account[CGPU_HOST].max_bytes = max_bytes;

@@ -94,6 +94,9 @@ void cgpu_ledger_init(struct cgpu_ledger *ledger);
 /* Before a call, or an mmap, is judged. */
 void cgpu_ledger_clear_shortage(struct cgpu_ledger *ledger);
 
+/* What that was in the way of is judged again: it counts once. */
+void cgpu_ledger_judge_again(struct cgpu_ledger *ledger, const struct cgpu_shortage *shortage);
+
 /*
  * What the host's account may have from here on, 0: all that the host has. A door says so before
  * a file is opened and before a call of cgpu_call_takes_host().

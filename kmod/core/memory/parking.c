@@ -147,19 +147,52 @@ int cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns)
 	return 0;
 }
 
-void cgpu_parking_want(struct cgpu_tenant *tenant, uint32_t card, uint64_t bytes)
+/* To be said again while it waits: another call of the container may want something, too. */
+static void want(struct cgpu_parking *parking, const struct cgpu_wait *wait)
 {
-	struct cgpu_parking *parking = &tenant->parking;
-
-	if (parking->want_bytes && parking->want_card != card)
+	if (parking->want_bytes && parking->want_card != wait->card)
 		return;
-	parking->want_card = card;
-	if (bytes > parking->want_bytes)
-		parking->want_bytes = bytes;
+	parking->want_card = wait->card;
+	if (wait->bytes > parking->want_bytes)
+		parking->want_bytes = wait->bytes;
 }
 
-void cgpu_parking_want_no_more(struct cgpu_tenant *tenant)
+bool cgpu_wait_begin(struct cgpu_wait *wait, struct cgpu_tenant *tenant,
+		     const struct cgpu_shortage *shortage, uint64_t now_ns)
 {
+	/* somebody else took what it waited for, and it may wait for more until its time is over */
+	bool again = wait->begun_ns && tenant->parking.no_room == wait->told &&
+		     now_ns - wait->begun_ns < CGPU_WAIT_S * 1000000000ull;
+
+	if (shortage->card >= CGPU_MAX_CARDS || !shortage->room || (wait->begun_ns && !again))
+		return false;
+	if (!again) {
+		wait->begun_ns = now_ns;
+		wait->told = tenant->parking.no_room;
+	}
+	wait->card = shortage->card;
+	wait->bytes = shortage->bytes;
+	want(&tenant->parking, wait);
+	return true;
+}
+
+bool cgpu_wait_goes_on(struct cgpu_wait *wait, struct cgpu_tenant *tenant, uint64_t now_ns)
+{
+	if (!wait->bytes)
+		return false;
+	if (tenant->ledger.account[wait->card].room_bytes < wait->bytes &&
+	    tenant->parking.no_room == wait->told &&
+	    now_ns - wait->begun_ns < CGPU_WAIT_S * 1000000000ull) {
+		want(&tenant->parking, wait);
+		return true;
+	}
+	cgpu_wait_end(wait, tenant);
+	return false;
+}
+
+void cgpu_wait_end(struct cgpu_wait *wait, struct cgpu_tenant *tenant)
+{
+	wait->bytes = 0;
 	tenant->parking.want_bytes = 0;
 }
 

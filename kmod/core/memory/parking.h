@@ -22,7 +22,9 @@ enum cgpu_parking_limit {
 	 * rounding of many small pieces.
 	 */
 	CGPU_RETURN_SLACK_BYTES = 32 << 20,
-	CGPU_RETURN_SLACK_SHIFT = 8
+	CGPU_RETURN_SLACK_SHIFT = 8,
+	/* A call waits for room no longer: a container with all of an H200 takes 60 s to leave it. */
+	CGPU_WAIT_S = 60
 };
 
 /* One card, for whoever wants to come back. */
@@ -65,14 +67,25 @@ bool cgpu_parking_precedes(const struct cgpu_parking *one, const struct cgpu_par
  */
 int cgpu_parking_reserve(struct cgpu_tenant *tenant, const struct cgpu_room *rooms,
 			 uint64_t now_ns);
+/* A call that waits for room, for whoever is asked about it again and again; zeroed. */
+struct cgpu_wait {
+	uint64_t bytes;     /* wanted; 0: it does not wait */
+	uint64_t begun_ns;
+	uint32_t card;
+	uint32_t told;      /* parking.no_room when it began */
+};
+
+/* It was refused for `shortage`. Return: true: others may make the room, and it waits. */
+bool cgpu_wait_begin(struct cgpu_wait *wait, struct cgpu_tenant *tenant,
+		     const struct cgpu_shortage *shortage, uint64_t now_ns);
 /*
- * A call waits until the card has so much more for it, see shortage.room: to be told again and
- * again while it does, since another call of the container may want something, too.
+ * After the ledger was told what room there is. Return: true: it waits on; false: it is judged
+ * again, and refused if there is no room now.
  */
-void cgpu_parking_want(struct cgpu_tenant *tenant, uint32_t card, uint64_t bytes);
-/* That call has had an answer. */
-void cgpu_parking_want_no_more(struct cgpu_tenant *tenant);
-/* What is wanting for it still, 0: nothing. */
+bool cgpu_wait_goes_on(struct cgpu_wait *wait, struct cgpu_tenant *tenant, uint64_t now_ns);
+/* Nobody waits for its answer any more. */
+void cgpu_wait_end(struct cgpu_wait *wait, struct cgpu_tenant *tenant);
+/* What is wanting for a call of the container that waits, 0: none does. */
 uint64_t cgpu_parking_wanting(const struct cgpu_tenant *tenant);
 
 /* Its processes are back, or have ended, or did not leave. Return: 0, -EBUSY: it is running. */

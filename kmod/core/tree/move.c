@@ -95,7 +95,7 @@ static int tell_no_room(struct cgpu_tenant *tenant)
 {
 	if (!tenant->parking.want_bytes)
 		return -EBUSY;
-	cgpu_parking_want_no_more(tenant);
+	tenant->parking.want_bytes = 0;
 	tenant->parking.no_room++;
 	return 0;
 }

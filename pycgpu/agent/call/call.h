@@ -20,8 +20,8 @@ int keep_process(struct flight *f);
 /* file_of(); the file is not forgotten while the call is in hand. */
 uint32_t keep_file(struct flight *f, int fd, int local, uint32_t device, uint32_t minor,
 		   struct cgpu_call *exported_by);
-/* What was short is there now: somebody was parked for it, which the call has waited for. */
-bool finds_room(struct flight *f, const struct cgpu_shortage *shortage);
+/* Only the card's room was in the way, and the call has waited for it: it is judged again. */
+bool waits_for_room(struct flight *f, const struct cgpu_shortage *shortage, struct cgpu_wait *wait);
 /* What the call has is free. */
 void let_go_of(struct flight *f);
 

@@ -249,6 +249,7 @@ static int pre(struct flight *f)
 			 &f->c->leader->tenant : NULL;
 	leader = change(f);
 	parking_limit(f->c);
+	cgpu_ledger_judge_again(&f->c->tenant.ledger, &f->call.shortage);
 	if (takes_host)
 		cgpu_ledger_limit_host(&f->c->tenant.ledger, host_bytes);
 	verdict = cgpu_call_pre(&f->c->tenant, &door.host.topology, &f->call);
@@ -445,6 +446,7 @@ static struct answer decide(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
 	uint32_t status = req->status, handle;
+	struct cgpu_wait wait = { 0 };
 	int verdict;
 
 	handle = performs(f) ? NV_OK : answer_handle(f);
@@ -461,7 +463,8 @@ static struct answer decide(struct flight *f)
 		cgpu_put32(f->args, req->status_offset, status);
 		verdict = pre(f);
 	}
-	if (verdict == CGPU_ANSWER && is_no_memory(f) && finds_room(f, &f->call.shortage)) {
+	while (verdict == CGPU_ANSWER && is_no_memory(f) &&
+	       waits_for_room(f, &f->call.shortage, &wait)) {
 		cgpu_put32(f->args, req->status_offset, status);
 		verdict = pre(f);
 	}

@@ -39,15 +39,14 @@ uint32_t keep_file(struct flight *f, int fd, int local, uint32_t device, uint32_
 	return number;
 }
 
-static bool waits(const void *f)
+static bool is_there(const void *f)
 {
 	return is_valid(f);
 }
 
-bool finds_room(struct flight *f, const struct cgpu_shortage *shortage)
+bool waits_for_room(struct flight *f, const struct cgpu_shortage *shortage, struct cgpu_wait *wait)
 {
-	return shortage->card < CGPU_MAX_CARDS && shortage->room &&
-	       room_wait(f->c, shortage->card, shortage->bytes, waits, f);
+	return room_wait(f->c, shortage, wait, is_there, f);
 }
 
 void let_go_of(struct flight *f)

@@ -13,7 +13,8 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	uint64_t length = (data->args[1] + page - 1) & ~(page - 1);
 	/* the driver maps where the address equals the offset, whatever the address is asked for */
 	uint64_t base = data->args[5];
-	struct cgpu_shortage shortage;
+	struct cgpu_shortage shortage = { 0 };
+	struct cgpu_wait wait = { 0 };
 	uint32_t device, number;
 	int err, tries;
 
@@ -33,9 +34,7 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	if (!managed_belongs(f->c, number, f->process))
 		return fail(managed_is_bound(f->c, number) ? -EOPNOTSUPP : -EBADFD);
 	f->c->lazy = true;
-	for (tries = 0; tries < 3; tries++) {
-		if (tries == 2 && !finds_room(f, &shortage))
-			break;
+	for (tries = 0; tries < 2 || waits_for_room(f, &shortage, &wait); tries++) {
 		if (tries == 1) {
 			managed_settle(f->c);
 			files_sweep_for_call(f->c, true);
@@ -46,6 +45,7 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 		f->answer = CONTINUE;
 		change_begin(f->c, f);
 		parking_limit(f->c);
+		cgpu_ledger_judge_again(&f->c->tenant.ledger, &shortage);
 		err = cgpu_tenant_mmap(&f->c->tenant, number, base, length);
 		shortage = f->c->tenant.ledger.shortage;
 		if (!err)

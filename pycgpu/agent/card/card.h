@@ -61,11 +61,10 @@ uint32_t containers_away(struct cgpu_away *away);
 bool parking_is_still(struct container *c, uint32_t minor, uint64_t *submitted);
 
 /*
- * room.c: a call of the container wants so much of a card, which its limits let it have. Waits
- * while somebody is parked for it, as long as `waits` says that the caller does. Return: false:
- * there is no room. Context: no lock.
+ * room.c: a call of the container was refused. Waits while somebody is parked for it, as long as
+ * `is_there` says that of its caller. Return: true: it is to be judged again. Context: no lock.
  */
-bool room_wait(struct container *c, uint32_t card, uint64_t bytes, bool (*waits)(const void *),
-	       const void *caller);
+bool room_wait(struct container *c, const struct cgpu_shortage *shortage, struct cgpu_wait *wait,
+	       bool (*is_there)(const void *), const void *caller);
 
 #endif

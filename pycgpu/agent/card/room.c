@@ -8,7 +8,7 @@
 #include "agent.h"
 #include "card/card.h"
 
-enum { LOOK_MS = 50, WAIT_S = 60 };
+enum { LOOK_MS = 50 };
 
 /* Context: door.lock, released meanwhile. */
 static void pause_a_look(void)
@@ -19,44 +19,52 @@ static void pause_a_look(void)
 		cond_wait_until(&door.leaves, until_ns);
 }
 
-/* Context: door.lock. */
-static bool has_room(struct container *c, uint32_t card, uint64_t bytes)
+static bool begins(struct container *c, const struct cgpu_shortage *shortage,
+		   struct cgpu_wait *wait)
 {
-	bool has;
+	bool waits;
+
+	change_begin(c, NULL);
+	waits = cgpu_wait_begin(wait, &c->tenant, shortage, now_ns());
+	change_end();
+	return waits;
+}
+
+static bool goes_on(struct container *c, struct cgpu_wait *wait)
+{
+	bool waits;
 
 	change_begin(c, NULL);
 	parking_limit(c);
-	has = c->tenant.ledger.account[card].room_bytes >= bytes;
-	if (has)
-		cgpu_parking_want_no_more(&c->tenant);
-	else
-		cgpu_parking_want(&c->tenant, card, bytes);
+	waits = cgpu_wait_goes_on(wait, &c->tenant, now_ns());
 	change_end();
-	return has;
+	return waits;
 }
 
-bool room_wait(struct container *c, uint32_t card, uint64_t bytes, bool (*waits)(const void *),
-	       const void *caller)
+static void end(struct container *c, struct cgpu_wait *wait)
 {
-	uint64_t end_ns = now_ns() + WAIT_S * 1000000000ULL;
-	bool has = false, goes_on = true;
-	uint32_t told;
+	change_begin(c, NULL);
+	cgpu_wait_end(wait, &c->tenant);
+	change_end();
+}
+
+bool room_wait(struct container *c, const struct cgpu_shortage *shortage, struct cgpu_wait *wait,
+	       bool (*is_there)(const void *), const void *caller)
+{
+	bool waits, there = true;
 
 	pthread_mutex_lock(&door.lock);
-	told = c->tenant.parking.no_room;
-	while (goes_on && told == c->tenant.parking.no_room && !c->ending && now_ns() < end_ns) {
-		has = has_room(c, card, bytes);
-		if (has)
-			break;
+	waits = begins(c, shortage, wait);
+	if (!waits) {
+		pthread_mutex_unlock(&door.lock);
+		return false;
+	}
+	while (goes_on(c, wait) && there && !c->ending) {
 		pause_a_look();
 		/* this asks the kernel, and waits for nobody */
-		goes_on = waits(caller);
+		there = is_there(caller);
 	}
-	if (!has) {
-		change_begin(c, NULL);
-		cgpu_parking_want_no_more(&c->tenant);
-		change_end();
-	}
+	end(c, wait);
 	pthread_mutex_unlock(&door.lock);
-	return has;
+	return there;
 }
