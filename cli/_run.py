@@ -81,7 +81,7 @@ def _group(
         return None
     if options.settings is not None:
         raise LaunchError("--group: not with --settings, which is a whole job's; give its limits")
-    caller.check_name(options.group, who)
+    caller.check_name(options.group, who, "--group")
     from pycgpu.tree import group
 
     uid = 0 if identity is None else identity.uid

@@ -83,7 +83,7 @@ def _group(
     allowed: permit.Permit,
     policy_asked: bool,
 ) -> groups.Group:
-    caller.check_name(name, who)
+    caller.check_name(name, who, "--group")
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
     except FileNotFoundError:

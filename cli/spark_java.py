@@ -12,6 +12,7 @@ from pycgpu.agent import caller, launch
 from pycgpu.batch import spark
 from pycgpu.errors import CgpuError, LaunchError
 from pycgpu.request import permit
+from pycgpu.tree import group as groups
 
 app = typer.Typer(add_completion=False)
 
@@ -25,6 +26,7 @@ def spark_java(
 ) -> None:
     """
     Become the executor as a tenant: limits from CGPU_MEM and CGPU_QUOTA, the card from Spark.
+    CGPU_GROUP puts the executors on a card into a group.
 
     The launcher that spark-setup writes calls it; under sudo it goes on as the caller.
     """
@@ -34,7 +36,13 @@ def spark_java(
     try:
         resources = caller.read(path, identity) if path else None
         allowed = permit.load()
-        name, wanted = spark.executor(arguments, environment, resources, allowed)
+        name, wanted, joins = spark.executor(arguments, environment, resources, allowed)
+        group = None if joins is None else _group(joins, identity)
     except CgpuError as error:
         raise LaunchError(f"this executor gets no part of a card: {error}") from None
-    launch.run(name, wanted, [java, *arguments], identity=identity, allowed=allowed)
+    launch.run(name, wanted, [java, *arguments], identity=identity, allowed=allowed, group=group)
+
+
+def _group(name: str, identity: caller.Identity | None) -> groups.Group:
+    caller.check_name(name, identity, "CGPU_GROUP")
+    return groups.Group(name, 0 if identity is None else identity.uid, policy_asked=False)

@@ -6,6 +6,8 @@ The helper's side is here. Line by line, on its input and output::
 
     helper    filter <hex>      the BPF program that the process must put itself under
     process   <n>               its listener's descriptor; the helper takes it from the process
+    helper    env <key>=<value> what the process is to have in its environment; only by
+                                `cgpu slurm-task --group`, any number of such lines
     helper    ok                or: error <reason>, at any time
 
 Under the module the first line is ``ok`` at once: there the process's cgroup is the container.
@@ -52,6 +54,7 @@ def serve(
     allowed: permit.Permit = permit.DEFAULT,
     uid: int | None = None,
     joins: group.Group | None = None,
+    tells_group: bool = False,
 ) -> None:
     """
     Make process *pid* part of *container_id*, which gets what *request* says if it is not there.
@@ -63,17 +66,35 @@ def serve(
         uid: who called sudo: the process must be that user's, and joins no container, for whose
             it is nobody has kept. None: root.
         joins: the group of which the container becomes a member.
+        tells_group: the process is told which variables lead it to its container's group.
     """
+    variables: dict[str, str] = {}
     try:
         root = procfs.find_root()
+        if joins is not None:
+            _check_group(container_id, joins, root)
         if procfs.is_users(root):
             _by_agent(container_id, request, pid, lines, out, allowed, uid, joins)
         else:
             _by_module(container_id, request, cgroup, root, allowed, joins, pid=pid, uid=uid)
+        leader = group.of_container(container_id, root) if tells_group else None
+        variables = group.environment(leader) if leader else {}
     except (CgpuError, OSError) as error:
         _say(out, "error " + " ".join(str(error).split()))
     else:
+        for key, value in variables.items():
+            _say(out, f"env {key}={value}")
         _say(out, "ok")
+
+
+def _check_group(container_id: str, joins: group.Group, root: str) -> None:
+    """Raise CgpuError if the container is there, and not in this group."""
+    if container_id not in procfs.container_ids(root):
+        return
+    found = group.of_container(container_id, root)
+    if found != joins.name:
+        where = "in no group" if found is None else f"in the group {found}"
+        raise joins.refusal(f"{container_id} is there already, {where}: name one for all of it")
 
 
 def _say(out: TextIO, line: str) -> None:
@@ -159,8 +180,14 @@ def _by_agent(
             _check_user(pid, pidfd, uid)
         # Who would be refused is told before it is under a filter for good.
         if not _is_there(container_id, uid):
-            own = request if joins is None else group.of_member(request)
-            _admit(own, procfs.USER_DOOR_SOCKET, allowed)
+
+            def admit(one: Request) -> Grant:
+                return _admit(one, procfs.USER_DOOR_SOCKET, allowed)
+
+            if joins is None:
+                admit(request)
+            else:
+                group.admitted(joins, request, admit)
         _say(out, f"filter {filter.program().hex()}")
         line = lines.readline(_LINE_MAX).strip()
         if not is_number(line) or int(line) > _FD_MAX:

@@ -84,10 +84,10 @@ def become(identity: Identity) -> None:
         raise LaunchError(f"user {identity.uid}: {error.strerror}") from None
 
 
-def check_name(name: str, identity: Identity | None) -> None:
+def check_name(name: str, identity: Identity | None, what: str = "--name") -> None:
     """Raise LaunchError if who called sudo gives a tenant a name that root's helpers give."""
     if identity is not None and name.startswith((SLURM, CLAIM)):
-        raise LaunchError(f"--name {name}: root alone gives such names; choose another")
+        raise LaunchError(f"{what} {name}: root alone gives such names; choose another")
 
 
 def read(path: str, identity: Identity | None) -> str:

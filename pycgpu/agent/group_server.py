@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import sys
 import time
@@ -85,19 +86,22 @@ def serve(server: Server, ready: Callable[[], None]) -> None:
     if not child:
         _lead(server, log)
     watch = Watch(child, server.name, root)
-    serves = False
+    serves = ended = False
     try:
         _await_control(server, child, pipe)
         ready()
         serves = True
-        serves = _watch(server, child, root, watch)
+        ended = not _watch(server, child, root, watch)
     finally:
-        left = _tell_of_end(server, root, "died", child, watch) if serves else []
+        left = [] if ended or not serves else _tell_of_end(server, root, "died", child, watch)
         _end(server, child, pipe, root)
         _end_programs(server, root, left)
         for pid in watch.servers:
             _tell(server, root, f"ended pid={pid}")
         os.close(pipe)
+        if ended and not server.shm:
+            # No container has it bound, and no two jobs may have a name in common.
+            shutil.rmtree(server.folder, ignore_errors=True)
         apart.leave(server.name)
 
 

@@ -19,14 +19,20 @@ from typing import NamedTuple
 
 from pycgpu.errors import RequestError
 from pycgpu.request.model import WEIGHTED_CONSERVING, CardShare, MemoryShare, Request
+from pycgpu.tree.group import Group
 
 #: Source of the SPANK plugin, which every site builds against its own Slurm.
 PLUGIN = Path(__file__).with_name("spank_cgpu.c")
+#: What a job's environment asks for a group by.
+GROUP = "CGPU_GROUP"
 _TIMEOUT_S = 30
 _ITEM = re.compile(r"(\w+)(?::[A-Za-z_][\w.-]*)*(?::(\d\w*))?(?:\((.*)\))?")
 _COUNT = re.compile(r"(\d{1,18})(?:([kmgtp])(ib|b)?)?", re.IGNORECASE)
 #: Of ``slurmd -G``, one of each card.
 _CONFIGURED = re.compile(r"\bGres Name=shard\b.*? Count=(\d+) Index=(\d+)\b")
+#: With the job's number before it, it is a container's id.
+NAME_MAX = 40
+_NAME = re.compile(rf"[\w.-]{{1,{NAME_MAX}}}", re.ASCII)
 #: Runs a program and returns what it tells.
 Ask = Callable[..., str]
 
@@ -66,6 +72,22 @@ def request(shards: Sequence[Shards], compute: str) -> Request:
     return Request(
         dialect="slurm", selectors=tuple(one.card for one in shards), shares=tuple(shares)
     )
+
+
+def group(tenant: str, name: str, uid: int) -> Group:
+    """
+    Return the group of a job's programs, of user *uid* of the host.
+
+    Its server's memory is part of the job's shards, and its compute is theirs.
+
+    Raises:
+        RequestError: it cannot be named so.
+    """
+    if not _NAME.fullmatch(name):
+        raise RequestError(
+            f"{GROUP}={name!r}: write 1 to {NAME_MAX} letters, digits, '_', '.' and '-'"
+        )
+    return Group(f"{tenant}.{name}", uid, policy_asked=False, single=True)
 
 
 def run(program: str, *words: str) -> str:

@@ -2,7 +2,8 @@
 /*
  * SPANK plugin: a task of a job that has shards runs under their limits. What they are
  * `cgpu slurm-task` knows, which this asks; here is only what the task must do itself:
- * put itself under the filter that it is told (pycgpu/agent/attach.py has the words).
+ * put itself under the filter that it is told (pycgpu/agent/attach.py has the words). CGPU_GROUP in
+ * the task's environment asks for a group: the task is told how its programs find the server.
  *
  * plugstack.conf:  required cgpu.so [cgpu=/usr/bin/cgpu] [compute=quota|weight]
  */
@@ -115,35 +116,94 @@ static int install(const char *hex)
 	return (int)fd;
 }
 
-static int talk(const struct helper *helper, char *line)
+/* `<key>=<value>`, for the task. */
+static int set_variable(spank_t spank, char *pair)
 {
-	int listener, status;
+	char *value = strchr(pair, '=');
+
+	if (!value)
+		return -1;
+	*value++ = '\0';
+	return spank_setenv(spank, pair, value, 1) == ESPANK_SUCCESS ? 0 : -1;
+}
+
+/* Return: the listener, which the helper is told, or -1. */
+static int enter(const struct helper *helper, char *line)
+{
+	int listener = install(line + 7);
 	char number[16];
 
-	if (read_line(helper->out, line)) {
-		strcpy(line, "error cgpu slurm-task gave no answer: is the path in plugstack.conf right?");
-		return -1;
-	}
-	if (strncmp(line, "filter ", 7))
-		return strcmp(line, "ok");
-	listener = install(line + 7);
 	if (listener < 0) {
 		snprintf(line, LINE_MAX_BYTES, "error seccomp: %s", strerror(errno));
 		return -1;
 	}
 	snprintf(number, sizeof(number), "%d\n", listener);
-	if (write(helper->in, number, strlen(number)) < 0 || read_line(helper->out, line))
+	if (write(helper->in, number, strlen(number)) < 0) {
 		strcpy(line, "error cgpu slurm-task went away");
-	status = strcmp(line, "ok");
-	close(listener);
+		close(listener);
+		return -1;
+	}
+	return listener;
+}
+
+static int talk(spank_t spank, const struct helper *helper, char *line)
+{
+	int listener = -1, status = -1;
+
+	for (;;) {
+		if (read_line(helper->out, line)) {
+			strcpy(line, listener < 0 ? "error cgpu slurm-task gave no answer: is the path in"
+				     " plugstack.conf right?" : "error cgpu slurm-task went away");
+			break;
+		}
+		if (!strncmp(line, "env ", 4)) {
+			if (set_variable(spank, line + 4)) {
+				strcpy(line, "error Slurm does not take a variable for the group");
+				break;
+			}
+		} else if (!strncmp(line, "filter ", 7) && listener < 0) {
+			listener = enter(helper, line);
+			if (listener < 0)
+				break;
+		} else {
+			status = strcmp(line, "ok");
+			break;
+		}
+	}
+	if (listener >= 0)
+		close(listener);
 	return status;
+}
+
+/* What the job asks for a group by, with its user. Return: how many words, or -1: too long. */
+static int group_words(spank_t spank, char *group, size_t size, char *user, size_t user_size)
+{
+	static const char option[] = "--group=";
+	size_t used = sizeof(option) - 1;
+	uid_t uid;
+	int err;
+
+	memcpy(group, option, sizeof(option));
+	err = spank_getenv(spank, "CGPU_GROUP", group + used, (int)(size - used));
+	if (err == ESPANK_NOSPACE) {
+		slurm_error("cgpu: CGPU_GROUP has more than %zu characters", size - used - 1);
+		return -1;
+	}
+	if (err != ESPANK_SUCCESS || !group[used])
+		return 0;
+	if (spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS) {
+		slurm_error("cgpu: Slurm does not tell the job's user");
+		return -1;
+	}
+	snprintf(user, user_size, "--uid=%u", (unsigned int)uid);
+	return 2;
 }
 
 int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
 {
-	char job[16], task[16], compute[64] = "--compute=quota";
+	char job[16], task[16], compute[64] = "--compute=quota", group[128], user[32];
 	const char *program = "/usr/bin/cgpu";
-	char *arguments[6] = { "cgpu", "slurm-task", compute, job, task, NULL };
+	char *arguments[8] = { "cgpu", "slurm-task", compute, job, task, group, user, NULL };
 	static char line[LINE_MAX_BYTES];
 	struct helper helper;
 	uint32_t id;
@@ -165,11 +225,17 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
 	}
 	snprintf(job, sizeof(job), "%u", id);
 	snprintf(task, sizeof(task), "%d", (int)getpid());
+	status = group_words(spank, group, sizeof(group), user, sizeof(user));
+	if (status < 0)
+		return -1;
+	/* without a group these are none of its words */
+	if (!status)
+		arguments[5] = NULL;
 	if (start(&helper, program, arguments)) {
 		slurm_error("cgpu: %s: %s", program, strerror(errno));
 		return -1;
 	}
-	status = talk(&helper, line);
+	status = talk(spank, &helper, line);
 	if (status)
 		slurm_error("cgpu: %s", line + (strncmp(line, "error ", 6) ? 0 : 6));
 	close(helper.in);

@@ -4,7 +4,8 @@ Spark: an executor gets its part of a card as it starts, and all its tasks share
 
 An executor's Java is chosen by ``spark.executorEnv.JAVA_HOME``: there stands a launcher that makes
 the executor a tenant by its environment (``CGPU_MEM``, ``CGPU_QUOTA``) and the cards that Spark
-wrote for it. Its Python workers are its children, and have the same limits.
+wrote for it. With ``CGPU_GROUP=NAME`` it becomes a member of the group NAME-CARD. Its Python
+workers are its children, and have the same limits.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ case " $* " in
 *{EXECUTOR}*) ;;
 *) exec {quoted} "$@" ;;
 esac
-[ -n "${{CGPU_MEM:-}}${{CGPU_QUOTA:-}}" ] || exec {quoted} "$@"
+[ -n "${{CGPU_MEM:-}}${{CGPU_QUOTA:-}}${{CGPU_GROUP:-}}" ] || exec {quoted} "$@"
 set -- {shlex.join(command)} spark-java --java {quoted} -- "$@"
 [ "$(id -u)" = 0 ] && exec "$@"
 exec sudo -n "$@"
@@ -102,9 +103,9 @@ def executor(
     environment: Mapping[str, str],
     resources: str | None,
     allowed: permit.Permit = permit.DEFAULT,
-) -> tuple[str, Request]:
+) -> tuple[str, Request, str | None]:
     """
-    Return an executor's name and what it asks for.
+    Return an executor's name, what it asks for, and the group of the executors on its card.
 
     Args:
         environment: what the job's author wrote, and judged as an image's.
@@ -119,11 +120,14 @@ def executor(
             f"Spark gave this executor {len(cards)} cards: {volcengine.SPARK_AMOUNT} is to be 1"
         )
     limits = {key: value for key, value in environment.items() if key.startswith("CGPU_")}
+    # It takes nothing from others, as an image's could: its members are the same user's.
+    group = limits.pop(cgpu.GROUP, None)
     allowed.check(limits)
     found = cgpu.parse(limits | {cgpu.GPU: cards[0]})
     assert found is not None  # a card is named
     app, number = after(arguments, "--app-id"), after(arguments, "--executor-id")
-    return f"spark-{app or 'app'}-{number or '0'}", found
+    joins = f"{group}-{cards[0]}" if group else None
+    return f"spark-{app or 'app'}-{number or '0'}", found, joins
 
 
 def after(arguments: Sequence[str], option: str) -> str | None:

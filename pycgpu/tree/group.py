@@ -17,8 +17,8 @@ import socket
 import subprocess
 import sys
 
-from ..errors import LaunchError, NodeError
-from ..request.model import MIB, POLICIES, CardShare, Grant, MemoryBytes, Request
+from ..errors import CgpuError, LaunchError, NodeError
+from ..request.model import MIB, POLICIES, CardShare, Grant, MemoryBytes, MemoryShare, Request
 from . import lock, procfs
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
@@ -54,12 +54,15 @@ class Group(NamedTuple):
     policy_asked: the request's policy is the caller's own word.
     containers_of: whose containers its members are; None: they are programs of `cgpu run`, which
         share the host's /dev/shm.
+    single: it is the group's one member, a job with many programs. What it asks for is the whole
+        group's: the server's memory is part of it, and its quota is of the card.
     """
 
     name: str
     uid: int
     policy_asked: bool
     containers_of: str | None = None
+    single: bool = False
 
     @property
     def owner(self) -> str:
@@ -71,10 +74,30 @@ class Group(NamedTuple):
 
     def option(self, word: str) -> str:
         """Return what the caller calls an option."""
-        return f"--{word}" if self.containers_of is None else word
+        return f"--{word}" if self.containers_of is None and not self.single else word
+
+    def own(self, request: Request) -> Request:
+        """Return what a member asks for itself."""
+        if not self.single:
+            return request
+        shares = [
+            share._replace(memory=_without_server(share.memory), quota=None)
+            for share in request.shares
+        ]
+        return request._replace(shares=tuple(shares))
 
     def refusal(self, reason: str) -> LaunchError:
         return LaunchError(f"{self.option('group')} {self.name}: {reason}")
+
+
+def _without_server(
+    memory: MemoryBytes | MemoryShare | None,
+) -> MemoryBytes | MemoryShare | None:
+    if memory is None:
+        return None
+    if isinstance(memory, MemoryBytes):
+        return memory._replace(bytes=memory.bytes - SERVER_BYTES)
+    return memory._replace(reserved_bytes=memory.reserved_bytes + SERVER_BYTES)
 
 
 def pipe(name: str, directory: str = DIRECTORY) -> str:
@@ -159,7 +182,22 @@ def empty(directory: int) -> None:
             shutil.rmtree(name, ignore_errors=True, dir_fd=directory)
 
 
-def of_member(request: Request) -> Request:
+def admitted(group: Group, request: Request, admit: Callable[[Request], Grant]) -> Grant:
+    """
+    Return what a member gets of the cards for itself.
+
+    Raises:
+        CgpuError: as *admit* does.
+    """
+    try:
+        return admit(_of_member(group.own(request)))
+    except CgpuError as error:
+        if not group.single:
+            raise
+        raise group.refusal(f"{error}; {SERVER_BYTES // MIB} MiB are its server's") from None
+
+
+def _of_member(request: Request) -> Request:
     """Return what a member has of the cards for itself: memory. The compute is the group's."""
     shares = [
         share._replace(weight=None, weight_percent=None, quota=None, quota_min=None)._replace(
@@ -170,12 +208,12 @@ def of_member(request: Request) -> Request:
     return request._replace(shares=tuple(shares))
 
 
-def of_leader(request: Request) -> Request:
+def _of_leader(group: Group, request: Request) -> Request:
     """Return the group's part of it: the compute, but for weights, and what the server keeps."""
     shares = [
         share._replace(
             memory=MemoryBytes(SERVER_BYTES), uvm_disable=False, oom_action=None
-        )._replace(weight=None, quota=None)
+        )._replace(weight=None, quota=share.quota if group.single else None)
         for share in request.shares
     ]
     return request._replace(shares=tuple(shares))
@@ -220,36 +258,52 @@ def joined(
     """
     # It is a directory's name from here on.
     procfs.check_id(group.name)
-    quota_of(request)
+    own = group.own(request)
+    quota_of(own)
     if request.idle_park_s:
         raise group.refusal(
             "no container of a group is parked, because MPS serves it: leave"
             f" {group.option('idle-park')} out, or the group"
         )
-    _make_directory(group.name, directory)
-    with _locked(f"{directory}/{group.name}"):
+    with _locked(group.name, directory):
         if group.name in procfs.container_ids(root):
             _check_open(group, root, directory)
-            grant = admit(of_member(request))
+            grant = admitted(group, request, admit)
             _check_cards(group, grant, root)
             _check_settings(group, request, grant, root)
         else:
             _check_gone(group, root)
             # A member that has no room must start nothing.
-            grant = admit(of_member(request))
-            _start(group, _never_parked(admit(of_leader(request))), directory)
-        yield _with_parts(grant, request)
+            grant = admitted(group, request, admit)
+            _start(group, _never_parked(admit(_of_leader(group, request))), directory)
+        yield _with_parts(grant, own)
 
 
 @contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
-    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _locked(name: str, directory: str) -> Iterator[None]:
+    path = f"{directory}/{name}"
+    while True:
+        _make_directory(name, directory)
+        try:
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            if not lock.acquire(held, LOCK_TIMEOUT_S, pause_s=0.002):
+                raise LaunchError(f"{path} is locked by another start or end: try again")
+            # A group that ends may have removed it meanwhile.
+            if _is_at(held, path):
+                yield
+                return
+        finally:
+            os.close(held)
+
+
+def _is_at(descriptor: int, path: str) -> bool:
     try:
-        if not lock.acquire(held, LOCK_TIMEOUT_S, pause_s=0.002):
-            raise LaunchError(f"{path} is locked by another start or end: try again")
-        yield
-    finally:
-        os.close(held)
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 def members(name: str, root: str) -> list[str]:
@@ -271,6 +325,12 @@ def cards_of(name: str, root: str) -> dict[int, str]:
             if procfs.read_cid(card, container, root) == name:
                 found[card] = container
     return found
+
+
+def of_container(name: str, root: str) -> str | None:
+    """Return the id of the leader of a container's group; None: there is no such, or no group."""
+    found = [procfs.read_group(card, one, root) for card, one in cards_of(name, root).items()]
+    return found[0] if found else None
 
 
 def _containers(root: str) -> Iterator[tuple[int, str]]:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pycgpu.agent import attach, client
+from pycgpu.agent import attach, client, launch
 from pycgpu.batch import ray, settings, slurm, spark, written
 from pycgpu.cli import main
 from pycgpu.dialects import cgpu
@@ -37,6 +37,7 @@ from pycgpu.request.model import (
 )
 from pycgpu.request.permit import DEFAULT
 from pycgpu.tree import device_nodes, lock, procfs
+from pycgpu.tree.group import SERVER_BYTES, Group
 from tests.host import program
 from tests.host.coretree import CoreTree
 from tests.host.volcengine_settings import CUSTOM, RAY, SPARK
@@ -612,10 +613,91 @@ def resources(*addresses: str) -> str:
 
 def test_an_executor_gets_the_card_that_spark_gave_it() -> None:
     environment = {"CGPU_MEM": "4096MiB", "CGPU_QUOTA": "30", "CGPU_IDLE_PARK": "5m", "HOME": "/"}
-    name, found = spark.executor(ARGUMENTS, environment, resources("1"))
-    assert name == "spark-app-1-3" and found.selectors == (1,) and found.idle_park_s == 300
+    name, found, group = spark.executor(ARGUMENTS, environment, resources("1"))
+    assert (
+        name == "spark-app-1-3"
+        and group is None
+        and found.selectors == (1,)
+        and found.idle_park_s == 300
+    )
     (share,) = found.shares
     assert (share.memory, share.quota, share.policy) == (MemoryBytes(4096 * MIB), 30, MIXED)
+
+
+def test_executors_on_a_card_join_the_group_of_the_jobs_name() -> None:
+    environment = {"CGPU_MEM": "4096MiB", "CGPU_QUOTA": "30", "CGPU_GROUP": "etl"}
+    _, found, group = spark.executor(ARGUMENTS, environment, resources("1"))
+    assert (group, found.group, found.shares[0].quota) == ("etl-1", None, 30)
+    assert "${CGPU_GROUP:-}" in spark.launcher("/java", ["cgpu"])
+
+
+def test_an_executors_group_is_the_jobs_users_and_the_operators_tables_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: dict[str, Any] = {}
+    monkeypatch.setattr(launch, "run", lambda *words, **more: started.update(more))
+    path = tmp_path / "resources"
+    path.write_text(resources("0"))
+    path.chmod(0o644)
+    for parent in [tmp_path, *list(tmp_path.parents)[:2]]:
+        parent.chmod(0o755)
+    words = ("spark-java", "--java", "/bin/true", "--", "--resourcesFile", path)
+    asked = {"CGPU_MEM": "1GiB", "CGPU_GROUP": "etl"}
+    assert program.run(main.app, *words, **asked).returncode == 0
+    assert started["group"] == Group("etl-0", 0, policy_asked=False)
+    if os.geteuid() == 0:
+        who = {"SUDO_UID": str(MINE), "SUDO_GID": str(MINE)}
+        assert program.run(main.app, *words, **asked, **who).returncode == 0
+        assert started["group"].uid == MINE
+        found = program.run(main.app, *words, **asked | {"CGPU_GROUP": "slurm-7.x"}, **who)
+        assert (
+            found.returncode == 125 and "CGPU_GROUP slurm-7.x-0: root alone gives" in found.stderr
+        )
+
+
+# ---- a Slurm job's group
+
+
+def slurm_task(monkeypatch: pytest.MonkeyPatch, shards: Any, *words: str) -> Any:
+    """What `cgpu slurm-task` says of job 7, or what it asks for."""
+    served: dict[str, Any] = {}
+    monkeypatch.setattr(slurm, "of_job", lambda job: shards)
+    monkeypatch.setattr(attach, "serve", lambda *given, **more: served.update(more))
+    found = program.run(main.app, "slurm-task", "7", str(os.getpid()), *words)
+    assert found.returncode == 0, found.stderr
+    return found.stdout.strip() or served
+
+
+def test_a_job_joins_a_group_of_its_own_and_the_operators_tables_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quarter = (slurm.Shards(0, 4, 16),)
+    words = ("--group", "chat", "--uid", "1000")
+    assert slurm_task(monkeypatch, quarter)["joins"] is None
+    joins = slurm_task(monkeypatch, quarter, *words)["joins"]
+    assert joins == Group("slurm-7.chat", 1000, policy_asked=False, single=True)
+    request = slurm.request(quarter, "quota")
+    (own,) = joins.own(request).shares
+    assert own.quota is None and own.memory.on(16 << 30) == (4 << 30) - SERVER_BYTES
+    tables = permit.parse({"group": [{"name": "chat", "users": [1001]}]})
+    monkeypatch.setattr(permit, "load", lambda: tables)
+    said = slurm_task(monkeypatch, quarter, *words)
+    assert said.startswith("error group chat: ") and "does not let user 1000 join" in said
+
+
+@pytest.mark.parametrize(
+    ("shards", "name", "why"),
+    [
+        ((), "chat", "CGPU_GROUP=chat: job 7 has no shards of a card here"),
+        ((slurm.Shards(0, 4, 16),), "a/b", "CGPU_GROUP='a/b': write 1 to 40 letters"),
+        ((slurm.Shards(0, 4, 16),), "x" * 41, "write 1 to 40 letters"),
+    ],
+)
+def test_a_job_that_can_have_no_group_is_told_why(
+    monkeypatch: pytest.MonkeyPatch, shards: Any, name: str, why: str
+) -> None:
+    said = slurm_task(monkeypatch, shards, "--group", name)
+    assert said.startswith("error ") and why in said
 
 
 @pytest.mark.parametrize("given", [None, resources(), resources("0", "1")])

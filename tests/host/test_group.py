@@ -83,9 +83,9 @@ time.sleep(1.5)
 stays = servers() == first
 two.end()
 until(lambda: not servers() and not containers(), "the server's end")
-left = [path.name for path in GROUPS.glob("*/*")]
+until(lambda: not [*GROUPS.iterdir()], "its folder's end")
 again = Member("again", "g")
-print(json.dumps([found, sorted(first), same, stays, left, containers()]))
+print(json.dumps([found, sorted(first), same, stays, containers()]))
 again.end()
 until(lambda: not containers(), "the end")
 end_agent()
@@ -269,6 +269,73 @@ until(lambda: not servers() and not containers(), "the end")
 print(json.dumps([found, two.said]))
 end_agent()
 """
+#: As the SPANK plugin does, with what Slurm would say of a job: tasks that ask a helper of root's.
+SLURM = r"""
+task = '''
+import os, subprocess, sys
+from pycgpu.agent import filter
+words = [sys.executable, "-m", "pycgpu.cli.main", "slurm-task", "7", str(os.getpid())]
+helper = subprocess.Popen([*words, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True, bufsize=1)
+for line in helper.stdout:
+    if line.startswith("filter "):
+        print(filter.install(), file=helper.stdin, flush=True)
+    else:
+        print(line.rstrip())
+print("ready", flush=True)
+sys.stdin.readline()
+'''
+job = '''#!/bin/sh
+case "$*" in
+"show aliases"*) echo n1 ;;
+"show job"*) echo "     Nodes=n1 CPU_IDs=0 Mem=0 GRES=shard:{}(IDX:0)" ;;
+*) echo "   Gres=gpu:1,shard:{}" ;;
+esac
+'''
+bin = Path("bin").absolute()
+bin.mkdir(exist_ok=True)
+os.environ["PATH"] = f"{bin}:" + os.environ["PATH"]
+def shards(number, of):
+    (bin / "scontrol").write_text(job.format(number, of))
+    (bin / "scontrol").chmod(0o755)
+class Task:
+    def __init__(self, *options):
+        self.child = subprocess.Popen([sys.executable, "-c", task, *options], text=True,
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.said = [line.rstrip() for line in iter(self.child.stdout.readline, "ready\n")]
+    def end(self):
+        self.child.communicate("")
+def gone():
+    until(lambda: not containers(), "the job's end")
+def all_of(*nodes):
+    return {name: [node(name, one) for one in nodes] for name in containers()}
+group = "--group", "chat", "--uid", "65534"
+shards(4, 16)
+from pycgpu.agent import launch
+launch.ensure_agent()
+plain = Task()
+part = int(node("slurm-7", "memsize"))
+late = Task(*group).said
+plain.end()
+gone()
+one, two = Task(*group), Task(*group)
+found = all_of("group", "memsize", "quota", "weight")
+uid = os.stat(f"/proc/{servers()['server']}").st_uid
+other = Task("--group", "code", "--uid", "65534").said
+one.end()
+stays = "server" in servers()
+two.end()
+gone()
+until(lambda: not [*GROUPS.iterdir()], "its folder's end")
+weighted = Task(*group, "--compute", "weight")
+weights = all_of("quota", "weight")
+weighted.end()
+gone()
+shards(1, 64)
+small = Task(*group).said
+print(json.dumps([part, late, one.said, two.said, found, uid, other, stays, weights, small]))
+end_agent()
+"""
 #: As Ray's workers do: processes that are there already.
 ATTACHED = """
 script = '''
@@ -325,11 +392,10 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., A
 def test_its_server_starts_with_the_first_member_and_ends_with_the_last(
     beside: Callable[..., Any],
 ) -> None:
-    found, first, same, stays, left, again = beside(LIFE)
+    found, first, same, stays, again = beside(LIFE)
     assert found == {"g": "g", "one": "g", "two": "g"}
     assert first == ["daemon", "keeper", "server"]
     assert same and stays
-    assert sorted(left) == ["log", "owner", "pipe"]
     assert again == ["again", "g"]
 
 
@@ -445,6 +511,30 @@ def test_a_group_outlives_its_agent(beside: Callable[..., Any]) -> None:
     found, said = beside(SUCCESSOR)
     assert found == {"g": "g", "one": "g", "two": "g"}
     assert said == []
+
+
+def test_a_slurm_jobs_tasks_are_served_together_within_its_shards(
+    beside: Callable[..., Any],
+) -> None:
+    part, late, one, two, found, uid, other, stays, weights, small = beside(SLURM)
+    head = "error group slurm-7.chat: "
+    there = "slurm-7 is there already, in"
+    assert late == [f"{head}{there} no group: name one for all of it"]
+    where = "/run/cgpu/groups/slurm-7.chat/pipe"
+    variables = [f"env CUDA_MPS_{what}_DIRECTORY={where}" for what in ("PIPE", "LOG")]
+    assert one == two == [*variables, "ok"]
+    server = 512 << 20
+    assert found == {
+        "slurm-7.chat": ["slurm-7.chat", str(server), "25", "1"],
+        "slurm-7": ["slurm-7.chat", str(part - server), "0", "1"],
+    }
+    assert uid == 65534 and stays
+    assert other == [
+        f"error group slurm-7.code: {there} the group slurm-7.chat: name one for all of it"
+    ]
+    assert weights == {"slurm-7.chat": ["0", "4"], "slurm-7": ["0", "4"]}
+    (refused,) = small
+    assert refused.startswith(head) and refused.endswith("; 512 MiB are its server's")
 
 
 def test_processes_that_are_there_already_join_it(beside: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pycgpu.tree import procfs
+from pycgpu.tree import group, procfs
 from tests.vm import loaded, slurm
 from tests.vm.drivers import Km
 from tests.vm.loaded import until
@@ -29,6 +30,7 @@ pytestmark = [
 MIB = 1 << 20
 CARD_MIB = 15109
 NO_MEMORY = 0x51
+MPS = Path(__file__).parents[1] / "host/pretended/mps_control.c"
 USERS = procfs.USER_DOOR_SOCKET
 
 
@@ -125,6 +127,25 @@ def test_a_job_that_cannot_have_its_limits_does_not_start_and_says_why(
     assert "7554 MiB asked" in err
     big.terminate()
     big.wait(timeout=START_S)
+
+
+def test_a_job_that_asks_for_a_group_has_a_server_within_its_shards(
+    cluster: Cluster, door: Door
+) -> None:
+    daemon = Path("/usr/local/bin") / group.CONTROL
+    subprocess.run(["gcc", "-O1", "-o", daemon, MPS], check=True)
+    show = f"echo $CUDA_MPS_PIPE_DIRECTORY; ls $CUDA_MPS_PIPE_DIRECTORY; {door.simcuda} --json info"
+    status, out, err = cluster.run(
+        *("--gres=shard:4", "--export=ALL,CGPU_GROUP=chat", "sh", "-c", show)
+    )
+    daemon.unlink()
+    assert status == 0, f"{err}\n{cluster.logs()}"
+    where, socket, told = out.splitlines()
+    assert re.fullmatch(r"/run/cgpu/groups/slurm-\d+\.chat/pipe", where) and socket == "control"
+    assert json.loads(told)["total"] == CARD_MIB * MIB * 4 // SHARDS - group.SERVER_BYTES
+    until(lambda: not tenants(), "the job's and the server's end", START_S)
+    status, out, err = cluster.run("--export=ALL,CGPU_GROUP=chat", "true")
+    assert status != 0 and "has no shards of a card here" in err
 
 
 def test_under_the_module_a_jobs_cgroup_is_its_container(
