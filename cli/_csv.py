@@ -132,6 +132,7 @@ FIELDS = {
     **_ecc_errors(),
     "container": _one(lambda o: o.status.name),
     "container.id": _one(lambda o: o.status.id),
+    "group": _one(lambda o: o.status.group),
     "name": _one(lambda o: None if o.name is None else str(o.name)),
     "engine": _one(lambda o: None if o.name is None else o.name.engine),
     "pod": _one(lambda o: None if o.name is None else o.name.pod),

@@ -123,6 +123,7 @@ def _container(view: ContainerView) -> Section:
         [
             ("Name", None if view.name is None else clean(str(view.name)), ""),
             ("ID", one.id, ""),
+            ("Group", one.group or "none", ""),
             ("Memory Used", view.used_bytes // MIB, "MiB"),
             ("Memory Limit", "none" if limit is None else limit, "" if limit is None else "MiB"),
             ("State", one.state, ""),
@@ -149,18 +150,23 @@ def _container(view: ContainerView) -> Section:
 
 
 def _pids(card: CardView) -> list[Section]:
-    found = sorted((p, view.status.name) for view in card.containers for p in view.status.processes)
+    found = sorted(
+        (process, view.status.name, view.status.group or "none")
+        for view in card.containers
+        for process in view.status.processes
+    )
     shown = [
         Section(
             f"Process ID {process.pid}",
             [
                 ("Container", name, ""),
+                ("Group", group, ""),
                 ("Process ID Inside", process.container_pid or None, ""),
                 ("Name", clean(process.comm) or None, ""),
                 ("Used GPU Memory", process.memory_bytes // MIB, "MiB"),
             ],
         )
-        for process, name in found
+        for process, name, group in found
     ]
     return [Section("Processes", shown)]
 

@@ -47,6 +47,7 @@ PROCESS_COLUMNS = (
     Column("Memory MiB", right=True),
     Column("Command", shrink=True, least=7),
 )
+_GROUP = Column("Group")
 
 
 def report(snapshot: Snapshot, look: Look) -> list[str]:
@@ -78,7 +79,8 @@ def listing(snapshot: Snapshot) -> list[str]:
         for one in card.containers:
             limit = one.status.memory_bytes
             size = "no limit" if limit is None else f"{limit // MIB} MiB"
-            lines.append(f"  {clean(one.label)}: {size} (ID: {one.status.id})")
+            group = "" if one.status.group is None else f", group: {one.status.group}"
+            lines.append(f"  {clean(one.label)}: {size} (ID: {one.status.id}{group})")
     return lines
 
 
@@ -275,24 +277,28 @@ def container_row(card: CardView, view: ContainerView) -> list[Cell]:
 
 
 def processes(views: Sequence[CardView], look: Look) -> list[str]:
-    """Return the table of processes; nothing if there is none."""
-    groups = [
+    """Return the table of processes, with their groups if there are any."""
+    grouped = any(one.status.group for card in views for one in card.containers)
+    rows = [
         [
-            _process(one, process)
+            _process(one, process, grouped)
             for one in card.containers
             for process in sorted(one.status.processes)
         ]
         for card in views
     ]
-    return draw(PROCESS_COLUMNS, groups, look) if any(groups) else ["no processes"]
+    columns = (*PROCESS_COLUMNS[:2], _GROUP, *PROCESS_COLUMNS[2:]) if grouped else PROCESS_COLUMNS
+    return draw(columns, rows, look) if any(rows) else ["no processes"]
 
 
-def _process(view: ContainerView, process: ProcessUsage) -> list[Cell]:
+def _process(view: ContainerView, process: ProcessUsage, grouped: bool) -> list[Cell]:
     # A process that is gone may have left memory behind, which another one holds.
     inside = process.container_pid
+    group = view.status.group
     return [
         Cell(str(view.status.card)),
         Cell(view.status.name),
+        *([NONE if group is None else Cell(clean(group))] if grouped else ()),
         Cell(str(process.pid)),
         Cell(str(inside)) if inside else NONE,
         Cell(_mib(process.memory_bytes)),

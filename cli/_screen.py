@@ -198,6 +198,12 @@ class Screen:
     def _selected_name(self) -> str:
         return "".join(one.label for _, one in self._rows() if _key(one) == self.selected)
 
+    def _selected_group(self) -> str:
+        group = next(
+            (one.status.group for _, one in self._rows() if _key(one) == self.selected), None
+        )
+        return f" in group {clean(group)}" if group else ""
+
     def _selected_process(self) -> ProcessUsage | None:
         listed = [one for one, _ in self._processes()]
         return next((one for one in listed if one.pid == self.pid), listed[0] if listed else None)
@@ -353,7 +359,7 @@ class Screen:
             else cells
             for pid, cells in rows[first : first + room]
         ]
-        title = f"processes of {self._selected_name()}"
+        title = f"processes of {self._selected_name()}{self._selected_group()}"
         if len(rows) > room:
             title += f", {first + 1} to {first + room} of {len(rows)}"
         lines, _ = self._process_list.draw(group, look)

@@ -43,13 +43,13 @@ def top(
         found, silent = scrape.top(nodes, sample)
     except ImportError as error:
         raise CgpuError(f"{error}: pip install 'pycgpu[exporter]'") from None
-    table = [["NODE", "GPU", "CONTAINER", "MIB", "LIMIT", "USED%", "PARKED"]]
+    table = [["NODE", "GPU", "CONTAINER", "GROUP", "MIB", "LIMIT", "USED%", "PARKED"]]
     for row in found[:lines]:
         limit = "max" if row.limit_bytes is None else str(row.limit_bytes >> 20)
         used = "-" if row.used is None else f"{100 * row.used:.1f}"
-        name = clean(row.name)
+        name, group = clean(row.name), clean(row.group or "-")
         memory, parked = str(row.memory_bytes >> 20), str(row.parked_bytes >> 20)
-        table.append([clean(row.node), str(row.gpu), name, memory, limit, used, parked])
+        table.append([clean(row.node), str(row.gpu), name, group, memory, limit, used, parked])
     widths = [max(width_of(row[column]) for row in table) for column in range(len(table[0]))]
     for line in table:
         cells = [

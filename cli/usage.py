@@ -275,4 +275,4 @@ def _group(spent: Spent) -> str:
     """Return what a container's group is; of a leader, who its members are."""
     if spent.members:
         return f"of {', '.join(spent.members)}"
-    return "-" if spent.group is None else spent.group[:12]
+    return spent.group or "-"

@@ -24,10 +24,16 @@ _USED = "cgpu_container_used_seconds_total"
 _MEMORY = "cgpu_container_memory_used_bytes"
 _LIMIT = "cgpu_container_memory_limit_bytes"
 _PARKED = "cgpu_container_parked_bytes"
+_GROUP = "cgpu_container_group"
 
 
 class Row(NamedTuple):
-    """A container on a card of a node; ``used`` is in cards, None: the node does not tell."""
+    """
+    A container on a card of a node.
+
+    used: in cards; None: the node does not tell, or the group of a member computes.
+    group: the id of its group's leader, which may be its own.
+    """
 
     node: str
     gpu: int
@@ -36,6 +42,7 @@ class Row(NamedTuple):
     limit_bytes: int | None
     used: float | None
     parked_bytes: int = 0
+    group: str | None = None
 
 
 Values = dict[tuple[str, str], tuple[dict[str, str], dict[str, float]]]
@@ -79,11 +86,13 @@ def values(text: str) -> Values:
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.name in (_USED, _MEMORY, _LIMIT, _PARKED):
+                if sample.name in (_USED, _MEMORY, _LIMIT, _PARKED, _GROUP):
                     key = sample.labels["gpu"], sample.labels["id"]
                     if not (is_number(key[0]) and math.isfinite(sample.value)):
                         raise ValueError(f"gpu {key[0][:40]!r} has {sample.name} {sample.value}")
-                    found.setdefault(key, (sample.labels, {}))[1][sample.name] = sample.value
+                    labels, told = found.setdefault(key, (dict(sample.labels), {}))
+                    labels |= sample.labels
+                    told[sample.name] = sample.value
     except (ValueError, KeyError) as error:
         raise CgpuError(f"no metrics of cgpu: {error}") from None
     return found
@@ -113,7 +122,8 @@ def rows(node: str, before: Values, after: Values, elapsed_s: float) -> list[Row
         name = label(labels, key[1])
         memory, parked = int(told.get(_MEMORY, 0)), int(told.get(_PARKED, 0))
         limit = None if limit is None else int(limit)
-        found.append(Row(node, int(key[0]), name, memory, limit, used, parked))
+        group = labels.get("group")
+        found.append(Row(node, int(key[0]), name, memory, limit, used, parked, group))
     return found
 
 
@@ -135,5 +145,5 @@ def top(nodes: Iterable[str], sample_s: float) -> tuple[list[Row], list[str]]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(ask, nodes))
     found = [row for answer in answers if not isinstance(answer, str) for row in answer]
-    found.sort(key=lambda row: (-(row.used or 0), -row.memory_bytes, row))
+    found.sort(key=lambda row: (-(row.used or 0), -row.memory_bytes, row[:3]))
     return found, [answer for answer in answers if isinstance(answer, str)]

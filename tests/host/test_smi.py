@@ -593,6 +593,22 @@ def test_a_groups_members_compute_in_it_each_with_its_part(grouped: CoreTree) ->
     assert found["chat"] == ("chat", 0.75) and found[OTHER] == (None, 0)
 
 
+def test_a_group_is_named_where_its_members_are(grouped: CoreTree) -> None:
+    def rows(*words: object) -> list[list[str]]:
+        lines = smi(*words, "--root", grouped.root).stdout.splitlines()
+        return [line.replace("│", " ").split() for line in lines]
+
+    table = rows()
+    (head,) = (row for row in table if row[-1:] == ["Command"])
+    assert head[:3] == ["GPU", "Container", "Group"]
+    shown = {row[1]: row[2] for row in table if row[-1:] == ["python3"]}
+    assert shown["a"] == shown["b"] == "chat"
+    assert ["a:", "1024", "MiB", "(ID:", "a,", "group:", "chat)"] in rows("-L")
+    assert rows("-q", "-d", "PIDS").count(["Group", ":", "chat"]) == 2
+    fields = rows("--csv", "--query", "container,group", "--noheader")
+    assert ["a,", "chat"] in fields
+
+
 def test_what_a_groups_server_serves_is_under_its_limits(
     grouped: CoreTree, nvml_library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -655,8 +671,9 @@ def test_everything_without_nvml_is_what_the_door_tells(tree: CoreTree) -> None:
     assert words["NVML"]
     assert "    Containers" in out and "        0123456789ab" in out
     start = out.index("        Process ID 4712")
-    assert [line.split(": ")[1] for line in out[start + 1 : start + 5]] == [
+    assert [line.split(": ")[1] for line in out[start + 1 : start + 6]] == [
         "0123456789ab",
+        "none",
         "8",
         "python3",
         "900 MiB",

@@ -65,7 +65,17 @@ def test_the_busiest_of_all_nodes_comes_first(nodes: list[Node]) -> None:
     assert silent == []
     assert [row.name for row in found] == ["busy", "quiet"]
     assert found[0].used is not None and 0.3 < found[0].used <= 0.5
-    assert found[1][3:] == (GIB, 4 * GIB, 0.0, 0)
+    assert found[1][3:] == (GIB, 4 * GIB, 0.0, 0, None)
+
+
+def test_a_members_group_is_told(nodes: list[Node]) -> None:
+    tree = nodes[0].tree
+    tree.create("chat", "gpu=0,mem=536870912", "group=chat")
+    tree.create("a", f"gpu=0,mem={GIB}", "group=chat")
+    tree.write()
+    lines = program.run(app, nodes[0].address, "--sample", "0.1").stdout.splitlines()
+    found = {line.split()[2]: line.split()[3] for line in lines[1:]}
+    assert found == {"chat": "chat", "a": "chat", "quiet": "-"}
 
 
 def test_a_node_that_does_not_answer_is_named_and_the_others_are_told(nodes: list[Node]) -> None:
@@ -74,8 +84,9 @@ def test_a_node_that_does_not_answer_is_named_and_the_others_are_told(nodes: lis
     result = program.run(app, nodes[0].address, gone, "--sample", "0.1")
     assert result.returncode == 1
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["NODE", "GPU", "CONTAINER", "MIB", "LIMIT", "USED%", "PARKED"]
-    assert lines[1].split() == [nodes[0].address, "0", "quiet", "1024", "4096", "0.0", "0"]
+    assert lines[0].split() == ["NODE", "GPU", "CONTAINER", "GROUP", "MIB", "LIMIT", "USED%",
+                                "PARKED"]  # fmt: skip
+    assert lines[1].split() == [nodes[0].address, "0", "quiet", "-", "1024", "4096", "0.0", "0"]
     assert result.stderr.startswith(f"cgpu: {gone}: ")
 
 
