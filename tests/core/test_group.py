@@ -277,6 +277,43 @@ def test_nobody_takes_anything_of_another_than_its_leader(
     assert taker.used() == 0
 
 
+@pytest.mark.parametrize("whose", [LEADER, OTHER_MEMBER])
+def test_a_member_acts_by_nobody_elses_client(world: World, whose: int) -> None:
+    """By its own file with another's client: it frees, changes and makes nothing there."""
+    member, owner = world.member, world.party[whose]
+    serve(owner)
+    before = owner.used(), set(world.driver.clients[owner.client].objects)
+    params = nv.memory_params(MIB)
+    calls = [
+        (nv.FREE, nv.rm_free(owner.client, MEMORY), b""),
+        (nv.FREE, nv.rm_free(owner.client, GROUP), b""),
+        (nv.FREE, nv.rm_free(owner.client, owner.client), b""),
+        (nv.SHARE, rm_share(owner.client, CHANNEL), b""),
+        (nv.CONTROL, nv.rm_control(owner.client, CHANNEL, CHANNEL_SCHEDULE, b"\1\0\0"), b"\1\0\0"),
+        (nv.ALLOC, nv.rm_alloc(owner.client, 1, 0x71, nv.MEMORY_USER, params), params),
+        (nv.DUP, nv.rm_dup(owner.client, 1, 0x72, owner.client, MEMORY), b""),
+    ]
+    for nr, args, inner in calls:
+        assert member.do(nr, args, inner) == nv.INVALID_CLIENT, nr
+        assert member.refused, "by the core, before the driver is asked"
+    assert (owner.used(), set(world.driver.clients[owner.client].objects)) == before
+    assert member.used() == 0
+    world.check()
+
+
+def test_a_member_has_no_more_memory_however_much_its_leader_has(world: World) -> None:
+    """Not by a higher limit of the leader's, nor by memory that the leader makes for it."""
+    world.leader.tenant.give(0, 16 * LIMIT)
+    serve(world.leader)
+    assert world.member.memory(0x50, LIMIT + MIB) == nv.NO_MEMORY
+    assert world.leader.memory(0x51, 2 * LIMIT) == 0
+    assert world.leader.share(0x51) == 0
+    assert world.member.dup(world.leader, 0x51) == nv.NO_MEMORY
+    assert world.member.used() == 0
+    assert world.member.memory(0x50, LIMIT - MIB) == 0
+    assert world.member.dup(world.leader, MEMORY) == nv.NO_MEMORY
+
+
 def test_a_member_passes_nothing_on_that_is_the_leaders(world: World) -> None:
     serve(world.leader)
     assert world.member.dup(world.leader, MEMORY) == 0

@@ -167,6 +167,41 @@ lines = told("create", "destroy", "killed", *(f"server_{one}" for one in ("start
 print(json.dumps([held, found, took, alive, pid, lines]))
 end_agent()
 """
+#: A member that means ill: towards its server, and what keeps it, the limits, and files of others.
+ILL = r"""
+precious = Path("/run/precious")
+precious.mkdir()
+(precious / "file").write_text("x")
+one = Member("one", "g", "--user", "nobody")
+found = servers()
+script = "\n".join([
+    "cd $CUDA_MPS_PIPE_DIRECTORY/..",
+    "ls pipe",
+    "rm -f pipe/control 2>/dev/null || echo kept",
+    "echo x 2>/dev/null >log || echo log",
+    "rm -f owner 2>/dev/null || echo owner",
+    f"kill -9 {found['keeper']} 2>/dev/null || echo keeper",
+    # Another pid namespace, as a container has, of the same user.
+    "unshare -r -p --fork --mount-proc sh -c"
+    f" 'kill -0 1 && ! kill -9 {found['server']}' 2>/dev/null && echo apart",
+    "for file in /run/cgpu_km/0/g/memsize /run/cgpu_km/0/ill/memsize /run/cgpu_km/inst_ctl; do",
+    "echo 99999999999 2>/dev/null >$file || echo limit; done",
+    "chmod 700 pipe && ln -s /run/precious pipe/link && mkdir pipe/more",
+    "ln -s /run/precious pipe/more/link",
+])
+ill = Member("ill", "g", "--user", "nobody", script=script)
+limits = [node(name, "memsize") for name in ("g", "ill")]
+same = servers() == found
+root = Member("root", "h", script="for name in h root; do"
+              " echo 99999999999 2>/dev/null >/run/cgpu_km/0/$name/memsize || echo limit; done")
+own = [node(name, "memsize") for name in ("h", "root")]
+root.end()
+ill.end()
+one.end()
+until(lambda: not containers() and not [*GROUPS.iterdir()], "the end")
+print(json.dumps([ill.said, limits, same, root.said, own, [*map(str, precious.iterdir())]]))
+end_agent()
+"""
 #: A program ends, and then the server.
 AFTER = """
 one = Member("one", "g", script="exec ./tenant 1 0x101")
@@ -479,6 +514,16 @@ def test_programs_that_their_server_leaves_are_told_so_and_ended(
     assert sum(line.endswith(" its MPS server has ended") for line in lines) == 2
     assert lines[-1] == "destroy id=g group=g"
     assert {f"destroy id={name} group=g" for name in ("one", "quiet", "idle")} < set(lines[9:])
+
+
+def test_a_member_that_means_ill_reaches_its_own_users_programs_at_most(
+    beside: Callable[..., Any],
+) -> None:
+    said, limits, same, root, own, precious = beside(ILL)
+    assert said == ["control", "kept", "log", "owner", "keeper", "apart", *["limit"] * 3]
+    assert limits == own == [str(512 << 20), str(1 << 30)]
+    assert same and root == ["limit"] * 2
+    assert precious == ["/run/precious/file"], "a group's end follows no link"
 
 
 def test_whose_program_ended_just_before_the_server_is_told(beside: Callable[..., Any]) -> None:
