@@ -329,14 +329,15 @@ def events(
 
     Args:
         follow: wait for more instead of ending.
-        container: of this one alone, as in :func:`container`.
+        container: of this one alone, as in :func:`container`; of a group's leader also what is
+            told of the members.
     """
     root = root or procfs.find_root()
     wanted = None if container is None else target.find(container, root).id
     return (
         one
         for one in map(_events.parse, _events.lines(root, follow))
-        if wanted is None or one.id == wanted
+        if wanted is None or wanted in (one.id, one.values.get("group"))
     )
 
 

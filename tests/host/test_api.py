@@ -195,6 +195,16 @@ def test_events_come_parsed_and_of_one_container_alone(tree: CoreTree) -> None:
     assert [one.kind for one in of_one] == ["create", "oom"]
 
 
+def test_events_of_a_group_are_those_of_its_members_too(tree: CoreTree) -> None:
+    (tree.root / "events").write_text(
+        f"7 create id={HEX} group={HEX}\n8 create id={OTHER} group={HEX}\n9 oom id={OTHER}\n"
+    )
+    of_group = pycgpu.events(container=HEX, root=str(tree.root))
+    assert [one.id for one in of_group] == [HEX, OTHER]
+    of_member = pycgpu.events(container=OTHER, root=str(tree.root))
+    assert [one.kind for one in of_member] == ["create", "oom"]
+
+
 def test_usage_names_each_container_on_each_card(tree: CoreTree) -> None:
     found = pycgpu.usage(0.01, str(tree.root))
     assert sorted((one.container, one.card) for one in found) == [(HEX, 0), (HEX, 1), (OTHER, 0)]

@@ -159,6 +159,10 @@ def test_a_member_has_the_way_to_its_server_and_none_to_give_it_orders(
         and "mps-server" not in Path(f"/proc/{pid}/comm").read_text()
     ]
     assert os.listdir(f"/proc/{daemon}/root/dev/shm") == ["said"]
+    for pid in (daemon, servers()["chat"]):
+        killed = one.exec("sh", "-c", f"kill -9 {pid} || echo none", check=False).stdout
+        assert killed.endswith("none\n"), "it is of another pid namespace"
+    assert group.answers("chat")
 
 
 def test_who_may_not_join_is_told_why(host: Km, start: Start) -> None:
