@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h, events.h or notice.h changes its meaning. */
-#define CGPU_DOOR_API 14
+#define CGPU_DOOR_API 15
 
 struct cgpu_card_defaults;
 struct cgpu_scratch;
@@ -46,7 +46,8 @@ typedef long (*cgpu_ioctl_fn)(struct file *file, unsigned int cmd, unsigned long
  * One ioctl on its way. Behind a drain nobody waits for a page of the caller,
  * who might never deliver it, nor for its address space, which another of its threads
  * may hold: a core that wants one of `fault_*`, `wants_scratch` or `watch` says so, and is
- * asked again when it is there.
+ * asked again when it is there. Nor does a call wait there for what others do: it says
+ * `wants_time`, and the core is asked again in a moment.
  */
 struct cgpu_pass {
 	struct file *file;
@@ -67,6 +68,8 @@ struct cgpu_pass {
 	bool fault_write;
 	bool unreachable;        /* what was named last cannot be had: -EFAULT */
 	bool wants_scratch;         /* before the driver: current has none that is free */
+	bool wants_time;            /* likewise: nobody can say yet what becomes of the call */
+	u64 wait[3];                /* the core's, over that; 0 at first */
 	struct mmu_notifier *watch; /* after it: to be told of what goes from current's mm */
 	int watched;             /* what came of that: 0, -ENOMEM, -EINTR */
 };

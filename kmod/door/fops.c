@@ -4,11 +4,13 @@
  * and nothing of it is held meanwhile. Every function here is inside an SRCU section,
  * so that unhooking can wait for it.
  */
+#include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/module.h>
 #include <linux/pagemap.h>
 #include <linux/rcupdate.h>
+#include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/srcu.h>
 
@@ -18,6 +20,8 @@
 #include "dmabuf.h"
 #include "fops.h"
 #include "scratch.h"
+
+enum { MOMENT_MS = 50 };
 
 DEFINE_STATIC_SRCU(hook_srcu);
 
@@ -160,20 +164,28 @@ static bool fault_in(struct cgpu_pass *pass)
 	return true;
 }
 
-/* Return: true: the core shall be asked again. */
-static bool prepare(struct cgpu_pass *pass)
+/* Return: true: the core shall be asked again; else `err` is the call's answer. */
+static bool goes_on(struct cgpu_pass *pass, int err)
 {
-	int err;
-
-	if (!pass->wants_scratch)
-		return fault_in(pass);
-	pass->wants_scratch = false;
-	err = cgpu_scratch_add();
 	if (!err)
 		return true;
 	pass->answered = true;
 	pass->result = err;
 	return false;
+}
+
+/* Return: true: the core shall be asked again. */
+static bool prepare(struct cgpu_pass *pass)
+{
+	if (pass->wants_time) {
+		pass->wants_time = false;
+		schedule_timeout_killable(msecs_to_jiffies(MOMENT_MS));
+		return goes_on(pass, fatal_signal_pending(current) ? -EINTR : 0);
+	}
+	if (!pass->wants_scratch)
+		return fault_in(pass);
+	pass->wants_scratch = false;
+	return goes_on(pass, cgpu_scratch_add());
 }
 
 /* Return: as prepare(). */

@@ -19,6 +19,7 @@
 #include "parking.h"
 #include "shortage.h"
 #include "core/call/call.h"
+#include "core/memory/parking.h"
 #include "door/events.h"
 #include "door/notice.h"
 #include "door/scratch.h"
@@ -63,6 +64,7 @@ u64 cgpu_ioctl_digest(u64 digest)
 	BUILD_BUG_ON((int)CGPU_ARGS_MAX > (int)CGPU_SCRATCH_ARGS_BYTES);
 	BUILD_BUG_ON((int)CGPU_PARAMS_MAX > (int)CGPU_SCRATCH_PARAMS_BYTES);
 	BUILD_BUG_ON(sizeof(struct flight) > CGPU_SCRATCH_RECORD_BYTES);
+	BUILD_BUG_ON(sizeof(struct cgpu_wait) > sizeof(((struct cgpu_pass *)0)->wait));
 	digest = cgpu_digest(digest, sizeof(struct flight));
 	return cgpu_digest(digest, offsetof(struct flight, scratch));
 }
@@ -520,8 +522,9 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	struct cgpu_container *container = flight->container;
 	struct cgpu_call *call = &flight->call;
 	struct cgpu_request *req = &call->req;
+	struct cgpu_wait *wait = (struct cgpu_wait *)pass->wait;
 	int verdict, err = copy_params_in(flight, pass);
-	bool alone;
+	bool alone, waits;
 	u32 status;
 
 	flight->scratch.args_bytes = req->args_size;
@@ -549,12 +552,29 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	if (cgpu_call_wants_room(call))
 		cgpu_container_make_room(container);
 	alone = cgpu_container_lock_to_judge(container);
+	waits = cgpu_wait_goes_on(wait, &container->tenant, ktime_get_ns());
+	if (waits) {
+		rt_mutex_unlock(&container->lock);
+		cgpu_container_judged(alone);
+		pass->wants_time = true;
+		return -EAGAIN;
+	}
 	if (req->op != CGPU_OP_CONTROL && cgpu_call_takes_host(call))
 		cgpu_ledger_limit_host(&container->tenant.ledger, cgpu_host_memory_max_bytes());
 	find_leader(flight);
 	verdict = cgpu_call_pre(&container->tenant, &cgpu_registry->host.topology, call);
+	if (verdict == CGPU_ANSWER)
+		waits = cgpu_wait_begin(wait, &container->tenant, &call->shortage, ktime_get_ns());
+	/* it is to be judged again, and counts once */
+	if (waits)
+		cgpu_ledger_judge_again(&container->tenant.ledger, &call->shortage);
 	unlock_tenants(flight);
 	cgpu_container_judged(alone);
+	if (waits) {
+		cgpu_container_let_go(container);
+		pass->wants_time = true;
+		return -EAGAIN;
+	}
 	if (verdict == CGPU_ANSWER) {
 		cgpu_container_let_go(container);
 		report_refusal(flight);

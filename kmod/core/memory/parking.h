@@ -23,7 +23,7 @@ enum cgpu_parking_limit {
 	 */
 	CGPU_RETURN_SLACK_BYTES = 32 << 20,
 	CGPU_RETURN_SLACK_SHIFT = 8,
-	/* A call waits for room no longer: a container with all of an H200 takes 60 s to leave it. */
+	/* A call waits for room no longer: who has all of an H200 takes 60 s to leave it. */
 	CGPU_WAIT_S = 60
 };
 
