@@ -336,7 +336,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = ["-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1"]
     commands = [
         [*library, simcuda / "libcuda.c", "-o", made / "libcuda.so.1"],
-        ["-rdynamic", parts / "parkable.c", made / "libcuda.so.1", "-o", made / "parkable"],
+        [parts / "parkable.c", made / "libcuda.so.1", "-o", made / "parkable"],
     ]
     for words in commands:
         common = ["cc", "-O1", "-D_GNU_SOURCE", "-iquote", pretended_agent.REPOSITORY / "kmod"]

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: MIT */
+// SPDX-License-Identifier: MIT
 /*
  * libcuda.so.1 beside a driver that is simulated or pretended: as much as a checkpoint needs. As in
  * NVIDIA's, a thread of the library does what another process asks, whoever calls meanwhile waits
@@ -20,9 +20,9 @@ enum { NOT_INITIALIZED = 3, OS_CALL = 304, ILLEGAL_STATE = 401 };
 enum { RUNNING, LOCKED, CHECKPOINTED };
 
 /* The program's: what it has on the card goes, and comes. Return: CUDA's status. */
-int program_leaves(void) __attribute__((weak));
-int program_returns(void) __attribute__((weak));
+typedef int (*program_fn)(void);
 
+static program_fn leave, come_back;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t never = PTHREAD_MUTEX_INITIALIZER;
 static int state;
@@ -78,7 +78,7 @@ static int act(char what)
 	else if (what == 'u')
 		pthread_mutex_unlock(&gate);
 	else
-		status = what == 'c' ? program_leaves() : program_returns();
+		status = what == 'c' ? leave() : come_back();
 	if (!status)
 		state = what == 'u' ? RUNNING : what == 'c' ? CHECKPOINTED : LOCKED;
 	return status;
@@ -114,6 +114,13 @@ static void *wait_always(void *unused)
 	prctl(PR_SET_NAME, "cuda-EvtHandlr");
 	pthread_mutex_lock(&never);
 	return unused;
+}
+
+/* Before cuInit(). */
+void cuMoves(program_fn leaves, program_fn returns)
+{
+	leave = leaves;
+	come_back = returns;
 }
 
 int cuInit(unsigned int flags)

@@ -26,8 +26,7 @@
 int cuInit(unsigned int flags);
 int cuEnter(void);
 int cuLeave(void);
-int program_leaves(void);
-int program_returns(void);
+void cuMoves(int (*leaves)(void), int (*returns)(void));
 
 struct piece {
 	struct sc_mem memory;
@@ -64,7 +63,7 @@ static int give(struct piece *piece)
 	return sc_free(&sc, &piece->memory);
 }
 
-int program_leaves(void)
+static int program_leaves(void)
 {
 	unsigned int i;
 
@@ -81,7 +80,7 @@ int program_leaves(void)
 }
 
 /* In another order than they were made, so that no handle is the same. */
-int program_returns(void)
+static int program_returns(void)
 {
 	unsigned int i = count;
 	int ret = sc_open(&sc, 0, NULL) ?: sc_context(&sc);
@@ -162,6 +161,7 @@ int main(int argc, char **argv)
 	char line[64];
 	int i;
 
+	cuMoves(program_leaves, program_returns);
 	if (cuInit(0) || cuEnter() || sc_open(&sc, 0, NULL) || sc_context(&sc))
 		return 2;
 	for (i = 1; i < argc; i++)

@@ -22,8 +22,7 @@ int cuInit(unsigned int flags);
 int cuEnter(void);
 int cuLeave(void);
 int cuWaitFor(int fd);
-int program_leaves(void);
-int program_returns(void);
+void cuMoves(int (*leaves)(void), int (*returns)(void));
 
 static uint32_t held;
 static uint64_t grown[GROWN_MAX]; /* bytes */
@@ -68,7 +67,7 @@ static void open_channel(void)
 	done("schedule", ret, args.status);
 }
 
-int program_leaves(void)
+static int program_leaves(void)
 {
 	uint32_t i;
 
@@ -85,7 +84,7 @@ int program_leaves(void)
 }
 
 /* In another order than they were made. */
-int program_returns(void)
+static int program_returns(void)
 {
 	uint32_t i;
 
@@ -148,6 +147,7 @@ int main(int argc, char **argv)
 	if (at == MAP_FAILED)
 		return 1;
 	words = (void *)(at + GP_GET);
+	cuMoves(program_leaves, program_returns);
 	if (cuInit(0) || program_returns()) {
 		fprintf(stderr, "parkable: begin: %s\n", first);
 		return 1;
