@@ -23,6 +23,7 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/workqueue.h>
 
 #include "core/rm/abi.h"
 #include "demand.h"
@@ -283,4 +284,44 @@ void cgpu_demand_look(struct cgpu_demand *demand, u64 mask, u32 minor)
 
 	for (left = mask; left; left &= left - 1)
 		look_in(demand, minor, (u32)__ffs64(left));
+}
+
+/* A look that is not the scheduler's, by a worker: who asks has an address space of its own. */
+struct look {
+	struct work_struct work;
+	struct cgpu_container *container;
+	u32 minor;
+	u64 submitted;
+	bool still;
+};
+
+static void look_whether_still(struct work_struct *work)
+{
+	struct look *look = container_of(work, struct look, work);
+	struct cgpu_container *container = look->container;
+	struct cgpu_userd_table *table;
+	u32 words[2], vmas = VMAS_MAX, i;
+	u64 offset;
+
+	rt_mutex_lock(&container->lock);
+	table = container->userds;
+	look->still = table && cgpu_userd_complete(&table->core, &container->tenant, look->minor);
+	for (i = 0; look->still &&
+	     (i = cgpu_userd_next(&table->core, &container->tenant, look->minor, i, &offset)) !=
+	     CGPU_USERD_NONE; i++)
+		look->still = !read_channel(container, i, offset, words, &vmas) &&
+			      cgpu_userd_is_still(&look->submitted, words[0], words[1]);
+	rt_mutex_unlock(&container->lock);
+}
+
+bool cgpu_demand_is_still(struct cgpu_container *container, u32 minor, u64 *submitted)
+{
+	struct look look = { .container = container, .minor = minor };
+
+	INIT_WORK_ONSTACK(&look.work, look_whether_still);
+	queue_work(system_unbound_wq, &look.work);
+	flush_work(&look.work);
+	destroy_work_on_stack(&look.work);
+	*submitted = look.submitted;
+	return look.still;
 }

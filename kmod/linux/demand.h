@@ -37,4 +37,15 @@ void cgpu_userds_note(struct cgpu_container *container, const struct cgpu_reques
  */
 void cgpu_demand_look(struct cgpu_demand *demand, u64 mask, u32 minor);
 
+/**
+ * cgpu_demand_is_still() - has the card fetched all that a container submitted?
+ * @container: any
+ * @minor: the card
+ * @submitted: changes with what it submits
+ *
+ * Context: no lock held; sleeps, and waits for no tenant.
+ * Return: false also where that cannot be seen.
+ */
+bool cgpu_demand_is_still(struct cgpu_container *container, u32 minor, u64 *submitted);
+
 #endif

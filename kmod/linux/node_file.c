@@ -16,6 +16,7 @@
 
 #include "core/tree/inst_ctl.h"
 #include "core/tree/nodes.h"
+#include "demand.h"
 #include "discover.h"
 #include "door/events.h"
 #include "governors.h"
@@ -176,7 +177,7 @@ static void unlock_view(const struct cgpu_tree_entry *entry)
 	rt_mutex_unlock(&cgpu_registry->lock);
 }
 
-enum { COMPUTE_STATS = 8 };
+enum { COMPUTE_STATS = 8, STATS = COMPUTE_STATS + 1 };
 
 /* What the scheduler counts. Return: how many; 0: nobody governs the card. */
 static u32 compute_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *stats)
@@ -202,13 +203,26 @@ static u32 compute_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *
 	return count;
 }
 
+/* What tells that a container is idle, if somebody asks that it be parked then. */
+static u32 idle_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *stats)
+{
+	struct cgpu_container *container = entry->container;
+	u64 submitted;
+
+	if (!container || !READ_ONCE(container->grant[entry->minor].idle_park_s) ||
+	    !cgpu_demand_is_still(container, entry->minor, &submitted))
+		return 0;
+	*stats = (struct cgpu_stat){ "submitted", submitted };
+	return 1;
+}
+
 int cgpu_node_file_show(struct seq_file *seq)
 {
 	const struct cgpu_tree_entry *entry = seq->private;
 	struct cgpu_holder *holders = NULL;
 	struct cgpu_away *away = NULL;
 	u32 away_max = READ_ONCE(cgpu_registry->count);
-	struct cgpu_stat stats[COMPUTE_STATS];
+	struct cgpu_stat stats[STATS];
 	struct cgpu_view view = {};
 	struct cgpu_view_copy *copy;
 	size_t size;
@@ -229,6 +243,7 @@ int cgpu_node_file_show(struct seq_file *seq)
 	if (cgpu_node_table[entry->node].wants_stats) {
 		view.stats = stats;
 		view.stat_count = compute_stats(entry, stats);
+		view.stat_count += idle_stats(entry, stats + view.stat_count);
 	}
 	if (cgpu_node_table[entry->node].wants_away && away_max) {
 		away = kvmalloc_array(away_max, sizeof(*away), GFP_KERNEL_ACCOUNT);

@@ -182,3 +182,9 @@ uint32_t cgpu_userd_next(const struct cgpu_userds *userds, const struct cgpu_ten
 	}
 	return CGPU_USERD_NONE;
 }
+
+bool cgpu_userd_is_still(uint64_t *submitted, uint32_t get, uint32_t put)
+{
+	*submitted = *submitted * 31 + put + 1;
+	return get == put;
+}

@@ -71,4 +71,10 @@ bool cgpu_userd_complete(struct cgpu_userds *userds, const struct cgpu_tenant *t
 uint32_t cgpu_userd_next(const struct cgpu_userds *userds, const struct cgpu_tenant *tenant,
 			 uint32_t card, uint32_t from, uint64_t *offset);
 
+/*
+ * Of one channel, for a number that changes with what all of them submit. Return: false: the card
+ * has not fetched all that was submitted.
+ */
+bool cgpu_userd_is_still(uint64_t *submitted, uint32_t get, uint32_t put);
+
 #endif

@@ -87,9 +87,8 @@ bool parking_is_still(struct container *c, uint32_t minor, uint64_t *submitted)
 		return false;
 	for (i = 0; (i = userd_next(c, minor, i, &words, &channel)) != CGPU_USERD_NONE; i++) {
 		both = *words;
-		if ((uint32_t)both != both >> 32)
+		if (!cgpu_userd_is_still(submitted, (uint32_t)both, (uint32_t)(both >> 32)))
 			return false;
-		*submitted = *submitted * 31 + (both >> 32) + 1;
 	}
 	return true;
 }
