@@ -90,6 +90,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " is killed at each of its steps (default: 10)",
     )
     group.addoption(
+        "--park-steps",
+        type=int,
+        default=150,
+        metavar="N",
+        help="steps of containers that allocate, park, resume and end by chance at each door"
+        " (default: 150; before a release 10000)",
+    )
+    group.addoption(
         "--packages-required",
         action="store_true",
         help="a skip for lack of a package is a failure: where everything can be installed",

@@ -301,7 +301,8 @@ int cgpu_tree_begin(void **part)
 	mutex_init(&tree->lock);
 	INIT_LIST_HEAD(&tree->branches);
 	tree->features = BIT(CGPU_FEATURE_PID) | BIT(CGPU_FEATURE_CGROUP) |
-			 BIT(CGPU_FEATURE_EVENTS) | BIT(CGPU_FEATURE_UPGRADE);
+			 BIT(CGPU_FEATURE_EVENTS) | BIT(CGPU_FEATURE_UPGRADE) |
+			 BIT(CGPU_FEATURE_PARK);
 	kref_init(&tree->root.refs);
 	tree->root.dir = cgpu_door_root();
 	tree->root.place = CGPU_PLACE_ROOT;
@@ -321,6 +322,8 @@ void cgpu_tree_adopt(void *part)
 
 	tree = part;
 	mutex_init(&tree->lock);
+	/* the core before this one may have been without it */
+	cgpu_tree_set_feature(CGPU_FEATURE_PARK, true);
 	err = add_files(&tree->root);
 	list_for_each_entry(branch, &tree->branches, node)
 		err = add_files(branch) ?: err;

@@ -36,7 +36,7 @@ GRANT = {
     **dict.fromkeys(("id", "meminfo", "procs", "stat", "events", "cid", "group", "state"), 0o444),
 }
 TOP = {
-    **dict.fromkeys(("version", "api_version", "features", "events"), 0o444),
+    **dict.fromkeys(("version", "api_version", "features", "events", "parking"), 0o444),
     **dict.fromkeys(("inst_ctl", "upgrade"), 0o644),
 }
 DIGEST = "0123456789abcdef" * 4
