@@ -371,6 +371,33 @@ small = Task(*group).said
 print(json.dumps([part, late, one.said, two.said, found, uid, other, stays, weights, small]))
 end_agent()
 """
+#: Two executors of Spark on a card, whose Java is a shell.
+SPARK = r"""
+Path("resources").write_text(json.dumps(
+    [{"id": {"componentName": "spark.executor", "resourceName": "gpu"}, "addresses": ["0"]}]
+))
+from pycgpu.agent import launch
+launch.ensure_agent()
+# An executor's own environment is all that it asks for.
+asked = {key: value for key, value in os.environ.items() if not key.startswith("CGPU_")}
+asked |= {"CGPU_MEM": "1GiB", "CGPU_QUOTA": "30", "CGPU_GROUP": "etl"}
+show = "echo $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; read line; :"
+executors = [
+    subprocess.Popen(
+        [*CGPU, "spark-java", "--java", "/bin/sh", "--", "-c", show, "x",
+         "--resourcesFile", "resources", "--app-id", "app", "--executor-id", str(number)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=asked,
+    )
+    for number in (1, 2)
+]
+said = [one.stdout.readline().split() for one in executors]
+found = {name: node(name, "group") for name in containers()}
+for one in executors:
+    one.communicate("\\n")
+until(lambda: not servers() and not containers(), "the end")
+print(json.dumps([said, found]))
+end_agent()
+"""
 #: As Ray's workers do: processes that are there already.
 ATTACHED = """
 script = '''
@@ -580,6 +607,12 @@ def test_a_slurm_jobs_tasks_are_served_together_within_its_shards(
     assert weights == {"slurm-7.chat": ["0", "4"], "slurm-7": ["0", "4"]}
     (refused,) = small
     assert refused.startswith(head) and refused.endswith("; 512 MiB are its server's")
+
+
+def test_executors_of_spark_share_their_cards_group(beside: Callable[..., Any]) -> None:
+    said, found = beside(SPARK)
+    assert said == [["/run/cgpu/groups/etl-0/pipe", "30"]] * 2
+    assert found == dict.fromkeys(("etl-0", "spark-app-1", "spark-app-2"), "etl-0")
 
 
 def test_processes_that_are_there_already_join_it(beside: Callable[..., Any]) -> None:

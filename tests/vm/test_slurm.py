@@ -129,9 +129,8 @@ def test_a_job_that_cannot_have_its_limits_does_not_start_and_says_why(
     big.wait(timeout=START_S)
 
 
-def test_a_job_that_asks_for_a_group_has_a_server_within_its_shards(
-    cluster: Cluster, door: Door
-) -> None:
+def check_group(cluster: Cluster, door: Door) -> None:
+    """A job's program finds its server, whose memory is of the job's shards."""
     daemon = Path("/usr/local/bin") / group.CONTROL
     subprocess.run(["gcc", "-O1", "-o", daemon, MPS], check=True)
     show = f"echo $CUDA_MPS_PIPE_DIRECTORY; ls $CUDA_MPS_PIPE_DIRECTORY; {door.simcuda} --json info"
@@ -143,8 +142,14 @@ def test_a_job_that_asks_for_a_group_has_a_server_within_its_shards(
     where, socket, told = out.splitlines()
     assert re.fullmatch(r"/run/cgpu/groups/slurm-\d+\.chat/pipe", where) and socket == "control"
     assert json.loads(told)["total"] == CARD_MIB * MIB * 4 // SHARDS - group.SERVER_BYTES
+
+
+def test_a_job_that_asks_for_a_group_has_a_server_within_its_shards(
+    cluster: Cluster, door: Door
+) -> None:
+    check_group(cluster, door)
     until(lambda: not tenants(), "the job's and the server's end", START_S)
-    status, out, err = cluster.run("--export=ALL,CGPU_GROUP=chat", "true")
+    status, _, err = cluster.run("--export=ALL,CGPU_GROUP=chat", "true")
     assert status != 0 and "has no shards of a card here" in err
 
 
@@ -179,5 +184,8 @@ def test_under_the_module_a_jobs_cgroup_is_its_container(
         both.terminate()
         both.wait(timeout=START_S)
         until(lambda: not list((module.root / "container").iterdir()), "the job's end", START_S)
+
+        check_group(cluster, opened)
+        until(lambda: not list((module.root / "container").iterdir()), "the server's end", START_S)
     finally:
         stack.unload_all()
