@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: So long before a server's end a program's end is told of with it.
 _BEFORE_S = 1.0
+#: Between two looks for new programs, which read all containers' nodes.
+_LOOK_S = 2.0
 
 
 def children(of: int | str = "self") -> list[int]:
@@ -49,6 +51,7 @@ class Watch:
         self._daemon, self._name, self._root = daemon, name, root
         self._handles: dict[int, int] = {}
         self._programs: dict[int, clients.Client] = {}
+        self._looked_s = 0.0
         self._last: tuple[float, str] | None = None
         #: Servers and programs that have ended, and that nobody has waited for.
         self._gone: set[int] = set()
@@ -113,6 +116,9 @@ class Watch:
         return {handle for handle, _ in poll.poll(seconds * 1000)}
 
     def _look_for_programs(self) -> None:
+        if time.monotonic() - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = time.monotonic()
         # Between one agent and the next nobody can tell.
         with contextlib.suppress(CgpuError):
             new = clients.find(self._name, self._root, known=self._programs.keys() | self._gone)

@@ -206,7 +206,8 @@ end_agent()
 AFTER = """
 one = Member("one", "g", script="exec ./tenant 1 0x101")
 two = Member("two", "g", script="exec ./tenant 1 0x102")
-time.sleep(1)
+# So long it takes until programs are looked for.
+time.sleep(3)
 pid = servers()["server"]
 two.child.kill()
 time.sleep(0.2)
