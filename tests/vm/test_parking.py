@@ -362,6 +362,26 @@ def test_who_is_idle_is_parked_for_one_that_comes_back(place: Place) -> None:
     assert idle.line() == "worked"
 
 
+def test_a_call_waits_for_room_while_an_idle_container_is_parked_for_it(place: Place) -> None:
+    idle, other = place.start("idle", 400, 400), place.start("other", 400)
+    (place.root / "0/overcommit_ratio").write_text("200\n")
+    began = time.monotonic()
+    assert other.ask("more 1000") == "none"
+    assert time.monotonic() - began < 10 * SLOWNESS, "nobody can be parked for it"
+    (place.root / "0/idle/idle_park_s").write_text("1\n")
+    # Until it has been idle for a second.
+    until(lambda: other.ask("more 1000") == "has", "room for it")
+    assert idle.state() == "parked"
+    idle.tell("work")
+    until(lambda: waits(idle), "idle waits")
+    # What waits is told, and killed without a trace.
+    assert other.ask("less") == "freed"
+    assert idle.line() == "worked"
+    (place.root / "0/idle/idle_park_s").write_text("0\n")
+    place.kill("other")
+    assert place.moving() == {}
+
+
 def test_the_next_mover_goes_on_with_what_is_parked(place: Place) -> None:
     one, two = parked(place, "one", 16), parked(place, "two", 400, 400)
     other = place.start("other", 650, 650)
