@@ -544,7 +544,7 @@ def test_an_import_that_is_shown_and_not_read_is_none(tmp_path: Path, named: str
     script = AS_UBUNTUS.format(program=program("2.1"), said=tmp_path / "said", shown=shown)
     put(tmp_path, "usr/bin/containerd", script, 0o755)
     put(tmp_path, "usr/sbin/runc", "#!/bin/sh\n", 0o755)
-    main = f"{named.replace(SHOWN, shown)}version = 2\n{runc_of(2, **SYSTEMD)}"
+    main = f"{named.replace(SHOWN, shown)}version = 2\n{runc_of(2, SystemdCgroup=True)}"
     put(tmp_path, MAIN, main)
     assert said(tmp_path).imports == (shown,)
     register_here(tmp_path)
