@@ -59,8 +59,25 @@ int cgpu_container_move(const char *id, const struct cgpu_move *move)
 	return err;
 }
 
+/* What all have of each card. Context: registry.lock, under which it counts. */
+static const struct cgpu_room *count_rooms(void)
+{
+	static struct cgpu_room rooms[CGPU_MAX_CARDS];
+	struct cgpu_container *container;
+
+	cgpu_rooms_begin(rooms, &cgpu_registry->host);
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
+		rt_mutex_lock(&container->lock);
+		cgpu_room_add(rooms, &container->tenant);
+		rt_mutex_unlock(&container->lock);
+	}
+	return rooms;
+}
+
 u32 cgpu_containers_away(struct cgpu_away *away, u32 max)
 {
+	/* who waits for room is told of what there is now */
+	const struct cgpu_room *rooms = cgpu_registry->moving ? count_rooms() : NULL;
 	struct cgpu_container *container;
 	u32 count = 0;
 
@@ -68,6 +85,7 @@ u32 cgpu_containers_away(struct cgpu_away *away, u32 max)
 		if (count == max)
 			break;
 		rt_mutex_lock(&container->lock);
+		cgpu_rooms_limit(rooms, &container->tenant.ledger);
 		if (cgpu_away_note(&away[count], container->id, &container->tenant))
 			count++;
 		rt_mutex_unlock(&container->lock);
@@ -77,8 +95,7 @@ u32 cgpu_containers_away(struct cgpu_away *away, u32 max)
 
 bool cgpu_container_lock_to_judge(struct cgpu_container *container)
 {
-	static struct cgpu_room rooms[CGPU_MAX_CARDS]; /* under registry.lock */
-	struct cgpu_container *other;
+	const struct cgpu_room *rooms;
 
 	rt_mutex_lock(&container->lock);
 	if (!READ_ONCE(cgpu_registry->moving)) {
@@ -87,12 +104,7 @@ bool cgpu_container_lock_to_judge(struct cgpu_container *container)
 	}
 	rt_mutex_unlock(&container->lock);
 	rt_mutex_lock(&cgpu_registry->lock);
-	cgpu_rooms_begin(rooms, &cgpu_registry->host);
-	list_for_each_entry(other, &cgpu_registry->containers, node) {
-		rt_mutex_lock(&other->lock);
-		cgpu_room_add(rooms, &other->tenant);
-		rt_mutex_unlock(&other->lock);
-	}
+	rooms = count_rooms();
 	rt_mutex_lock(&container->lock);
 	cgpu_rooms_limit(rooms, &container->tenant.ledger);
 	return true;

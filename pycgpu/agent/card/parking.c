@@ -69,7 +69,15 @@ uint32_t containers_away(struct cgpu_away *away)
 	for (i = 0; i < CONTAINERS_MAX; i++) {
 		struct container *c = door.container[i];
 
-		if (c && !c->ending && cgpu_away_note(&away[count], c->id, &c->tenant))
+		if (!c || c->ending)
+			continue;
+		/* of who waits for room: it may have been made since the last look at it */
+		if (c->tenant.parking.want_bytes) {
+			change_begin(c, NULL);
+			parking_limit(c);
+			change_end();
+		}
+		if (cgpu_away_note(&away[count], c->id, &c->tenant))
 			count++;
 	}
 	return count;
