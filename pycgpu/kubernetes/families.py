@@ -22,13 +22,13 @@ them: one id for each MiB of eight cards is more than the kubelet takes.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import CgpuError, RequestError
 from ..request.model import GIB, MIB, Card
 from ..request.size import parse_bytes, parse_quantity
+from ..tree import toml_file
 
 PATH = "/etc/cgpu/kubernetes.toml"
 PLACEMENTS = ("binpack", "spread")
@@ -262,15 +262,9 @@ def load(path: str = PATH) -> Config:
     Raises:
         CgpuError: it cannot be read, or says something unknown.
     """
-    try:
-        with open(path, "rb") as file:
-            found = tomllib.load(file)
-    except FileNotFoundError:
+    found = toml_file.read(path)
+    if found is None:
         return Config()
-    except OSError as error:
-        raise CgpuError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise CgpuError(f"{path}: {error}") from None
     known = dict(FAMILIES)
     own = found.pop("family", {})
     if not isinstance(own, dict):

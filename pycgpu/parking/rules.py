@@ -13,10 +13,10 @@ What is not there has the value above.
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass, fields
 
 from pycgpu.errors import CgpuError
+from pycgpu.tree import toml_file
 
 PATH = "/etc/cgpu/parking.toml"
 WHEN = ("needed", "idle")
@@ -52,15 +52,7 @@ def load(path: str = PATH) -> Rules:
     Raises:
         CgpuError: it cannot be read, or says something unknown or out of bounds.
     """
-    try:
-        with open(path, "rb") as file:
-            found = tomllib.load(file)
-    except FileNotFoundError:
-        return Rules()
-    except OSError as error:
-        raise CgpuError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise CgpuError(f"{path}: {error}") from None
+    found = toml_file.read(path) or {}
     known = [field.name for field in fields(Rules)]
     for key, value in found.items():
         if key not in known:

@@ -24,11 +24,10 @@ service does when it has loaded the module, writes it again. The agent does so w
 from __future__ import annotations
 
 import glob
-import tomllib
 from collections.abc import Iterator, Mapping
 
 from ..errors import CgpuError
-from . import change, procfs
+from . import change, procfs, toml_file
 
 PATH = "/etc/cgpu/cards.toml"
 DEFAULT = "default"
@@ -53,15 +52,7 @@ def load(path: str = PATH) -> dict[str, Table]:
     Raises:
         CgpuError: it cannot be read, or says something unknown or out of bounds.
     """
-    try:
-        with open(path, "rb") as file:
-            found = tomllib.load(file)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise CgpuError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise CgpuError(f"{path}: {error}") from None
+    found = toml_file.read(path) or {}
     return {name: _table(name, table, path) for name, table in found.items()}
 
 

@@ -471,13 +471,19 @@ def test_a_step_that_is_refused_changes_nothing() -> None:
         assert not any(card.lines[-len(states[one.state]) :])
 
 
-def test_a_call_waits_for_the_room_that_is_short_until_it_is_told_that_there_is_none() -> None:
+def two_that_may_have_all() -> tuple[Card, One, One]:
+    """Two containers of an overcommitted card."""
     card = Card(0, overcommit_ratio=300)
     while len(card.ones) < 2:
         card.create()
-    one, other = card.ones
     for each in card.ones:
         each.tenant.give(0, CARD)
+    one, other = card.ones
+    return card, one, other
+
+
+def test_a_call_waits_for_the_room_that_is_short_until_it_is_told_that_there_is_none() -> None:
+    card, one, other = two_that_may_have_all()
     big, small = other.charge(CARD - 10 * MIB, OWN), None
     assert big is not None
     assert card.allocate(one, 30 * MIB, OWN) is None
@@ -509,12 +515,7 @@ def test_a_call_waits_for_the_room_that_is_short_until_it_is_told_that_there_is_
 
 
 def test_a_call_waits_for_a_minute_at_most_and_while_others_take_the_room() -> None:
-    card = Card(0, overcommit_ratio=300)
-    while len(card.ones) < 2:
-        card.create()
-    one, other = card.ones
-    for each in card.ones:
-        each.tenant.give(0, CARD)
+    card, one, other = two_that_may_have_all()
     wait, raw = ffi.new("struct cgpu_wait *"), one.tenant.raw
 
     def asks(now_s: int) -> bool:

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""A file of an operator's settings, which need not be there."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from ..errors import CgpuError
+
+
+def read(path: str) -> dict[str, Any] | None:
+    """
+    Return what *path* says; None where there is no such file.
+
+    Raises:
+        CgpuError: it cannot be read, or is not TOML.
+    """
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CgpuError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise CgpuError(f"{path}: {error}") from None
