@@ -28,7 +28,7 @@ struct cgpu_move;
 int cgpu_container_move(const char *id, const struct cgpu_move *move);
 
 /**
- * cgpu_containers_away() - those that are not running
+ * cgpu_containers_away() - those that are not running, or wait for room
  * @away: to fill in
  * @max: places there
  *
