@@ -11,22 +11,8 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 _LOOK_S = 1
-
-#: Of the programs that publish a node's cards.
-OvercommitRatio = Annotated[
-    int | None,
-    typer.Option(
-        metavar="PERCENT",
-        min=100,
-        max=1000,
-        help="Let limits add up to so much of a card, where cards.toml does not say.",
-    ),
-]
 
 
 def follow_upgrades(

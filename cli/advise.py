@@ -16,6 +16,7 @@ from pycgpu.tree.contender import Contender, Owner
 from pycgpu.tree.nvml_load import Load, Sampler
 from pycgpu.tree.snapshot import CardView, Snapshot
 
+from ._root import Root
 from ._table import clean, width_of
 
 app = typer.Typer(add_completion=False)
@@ -69,9 +70,7 @@ def advise(
         ),
     ] = 60,
     as_json: Annotated[bool, typer.Option("--json", help=f"JSON, schema {SCHEMA}.")] = False,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
 ) -> None:
     """
     Say which containers would do more in a group, by about how much, and what is given up for it.

@@ -10,6 +10,8 @@ import typer
 
 from pycgpu.tree import cards, procfs
 
+from ._root import Root
+
 app = typer.Typer(add_completion=False)
 
 
@@ -18,9 +20,7 @@ def show(
     apply: Annotated[bool, typer.Option("--apply", help="Give the cards what they lack.")] = False,
     file: Annotated[str, typer.Option(help="The settings.")] = cards.PATH,
     proc: Annotated[str, typer.Option(hidden=True)] = "/proc",
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
 ) -> None:
     """Show where cards differ from their settings, or write the settings to them."""
     tables = cards.load(file)

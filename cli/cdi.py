@@ -17,6 +17,7 @@ from pycgpu.oci import cdi
 from pycgpu.request.model import Card
 from pycgpu.tree import device_nodes, mig, procfs
 
+from ._root import Root
 from ._shared import for_all
 
 app = typer.Typer(add_completion=False)
@@ -30,9 +31,7 @@ def write_cdi(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="File to write; '-': stdout.")
     ] = DEFAULT,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
     hook: Annotated[str, typer.Option(help="The hook's program.")] = f"/{launcher.HOOK}",
     libraries: Annotated[
         bool, typer.Option(help="Show the driver's libraries and nvidia-smi in the container too.")

@@ -15,6 +15,7 @@ from pycgpu.tree import procfs
 from pycgpu.tree.lock import Admission
 
 from . import _asked
+from ._root import Root
 
 app = typer.Typer(add_completion=False)
 
@@ -50,9 +51,7 @@ def create(
         str | None,
         typer.Option(metavar="TIME", help="May be parked when idle for so long: 90s, 5m, 1h; off."),
     ] = None,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
 ) -> None:
     """Give a container that runs already a part of cards: all that is asked for, or nothing."""
     if (pid is None) == (cgroup is None):

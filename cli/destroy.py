@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from pycgpu.tree import procfs, target
 
 from ._complete import Container
+from ._root import Root
 
 app = typer.Typer(add_completion=False)
 
@@ -17,9 +16,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def destroy(
     container: Container,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
 ) -> None:
     """Take a container's part of its cards back; refused while a process of it holds a card."""
     tree = root or procfs.find_root()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
 
@@ -12,6 +11,7 @@ from pycgpu.errors import CgpuError, ModuleNotLoaded
 from pycgpu.tree import device_nodes
 
 from . import cdi
+from ._root import Root
 from ._shared import for_all
 
 app = typer.Typer(add_completion=False)
@@ -19,9 +19,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("device-nodes")
 def make(
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
 ) -> None:
     """
     Load nvidia-uvm, and make the driver's device nodes and their links in /dev/char.

@@ -12,6 +12,7 @@ import typer
 
 from pycgpu.install import doctor as findings
 
+from ._root import Root
 from ._table import Look, styled
 
 app = typer.Typer(add_completion=False)
@@ -22,9 +23,7 @@ _STYLES = {"ok": "good", "note": "dim", "warn": "warn", "fail": "bad"}
 @app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
     prefix: Annotated[str, typer.Option(help="Root of the host's files.", hidden=True)] = "/",
 ) -> None:
     """Look for what is wrong, and say what to do; exit status 1 if something must be done."""

@@ -13,32 +13,38 @@ from pycgpu.errors import CgpuError
 from pycgpu.install.launcher import HOOK
 from pycgpu.oci import cdi
 
-from ._pod import OvercommitRatio, follow_upgrades
-from .device_plugin import driver_libraries
+from ._node import (
+    KUBELET,
+    Api,
+    Ca,
+    CdiDirectory,
+    Hook,
+    KubeletDirectory,
+    Libraries,
+    NodeName,
+    OvercommitRatio,
+    Prefix,
+    Token,
+    place,
+)
+from ._pod import follow_upgrades
+from ._root import Root
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command("dra-driver")
 def dra_driver(
-    node: Annotated[str, typer.Option(envvar="NODE_NAME", help="The node's name in the cluster.")],
-    api: Annotated[
-        str | None, typer.Option(metavar="URL", help="The API server; default: the pod's own.")
-    ] = None,
-    token: Annotated[str | None, typer.Option(help="File with the token for it.")] = None,
-    ca: Annotated[str | None, typer.Option(help="File with its authority's certificate.")] = None,
-    kubelet: Annotated[str, typer.Option(help="The kubelet's directory.")] = "/var/lib/kubelet",
-    cdi_directory: Annotated[
-        str, typer.Option(help="Where the engine looks for CDI devices.")
-    ] = cdi.DIRECTORIES[1],
-    hook: Annotated[str, typer.Option(help="The hook's program on the host.")] = f"/{HOOK}",
-    prefix: Annotated[str, typer.Option(help="Where the host's root is mounted.")] = "/",
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
-    libraries: Annotated[
-        bool, typer.Option(help="Show the driver's libraries and nvidia-smi in containers.")
-    ] = True,
+    node: NodeName,
+    api: Api = None,
+    token: Token = None,
+    ca: Ca = None,
+    kubelet: KubeletDirectory = KUBELET,
+    cdi_directory: CdiDirectory = cdi.DIRECTORIES[1],
+    hook: Hook = f"/{HOOK}",
+    prefix: Prefix = "/",
+    root: Root = None,
+    libraries: Libraries = True,
     evict: Annotated[
         bool, typer.Option("--evict", help="End the pods of a failed card; else they go on.")
     ] = False,
@@ -48,20 +54,14 @@ def dra_driver(
     try:
         from pycgpu.kubernetes import apiserver
         from pycgpu.kubernetes.dra import Claims, Driver
-        from pycgpu.kubernetes.node import Place
     except ImportError as error:
         raise CgpuError(f"{error}: pip install 'pycgpu[kubernetes]'") from None
     access = apiserver.access(api, token, ca)
-    place = Place(
-        (hook,),
-        root,
-        prefix,
-        cdi_directory,
-        driver_libraries(prefix) if libraries else (),
-        overcommit_ratio,
+    found = place(
+        hook, root, prefix, cdi_directory, libraries=libraries, overcommit_ratio=overcommit_ratio
     )
     logging.basicConfig(format="cgpu: %(message)s", level=logging.INFO)
-    driver = Driver(node, Claims(access, place), kubelet, evict=evict)
+    driver = Driver(node, Claims(access, found), kubelet, evict=evict)
     signal.signal(signal.SIGTERM, lambda number, frame: driver.end())
     follow_upgrades()
     try:

@@ -14,6 +14,7 @@ from pycgpu.tree.events import KINDS, Event
 
 from . import _output
 from ._complete import containers, kinds
+from ._root import Root
 from ._table import clean
 
 app = typer.Typer(add_completion=False)
@@ -35,9 +36,7 @@ def events(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
 ) -> None:
     """Show the last events: containers that come and go, refusals, changes."""
     for word in kind or ():

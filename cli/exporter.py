@@ -14,6 +14,7 @@ from pycgpu.install.service import EXPORTER_PORT as PORT
 
 from . import _serving
 from ._pod import follow_upgrades
+from ._root import LaterRoot
 
 app = typer.Typer(add_completion=False)
 
@@ -41,9 +42,7 @@ def exporter(
             help="Add metrics under the names of another exporter; may be repeated.",
         ),
     ] = None,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open, even later.")
-    ] = None,
+    root: LaterRoot = None,
 ) -> None:
     """Serve memory and compute of every card and container as Prometheus metrics."""
     try:

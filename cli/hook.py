@@ -14,6 +14,8 @@ from pycgpu.oci.log import DEFAULT, HookLog
 from pycgpu.request import permit
 from pycgpu.tree.lock import LOCK
 
+from ._root import Root
+
 app = typer.Typer(add_completion=False)
 
 
@@ -30,9 +32,7 @@ def hook(
     stage: Annotated[
         Stage | None, typer.Argument(help="Default: what the state on stdin says.")
     ] = None,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
     lock: Annotated[str, typer.Option(help="Held while a container is admitted.")] = LOCK,
     log: Annotated[
         list[str] | None,

@@ -12,6 +12,7 @@ from pycgpu.request.model import MIB
 from pycgpu.tree import procfs, target
 
 from ._complete import Container
+from ._root import Root
 
 app = typer.Typer(add_completion=False)
 
@@ -23,9 +24,7 @@ def park(
         bool,
         typer.Option("--hold", help="Keep it parked until `cgpu resume`, whatever it calls."),
     ] = False,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
     socket: Annotated[
         str | None,
         typer.Option(help="Where the agent or `cgpu parkd` answers; default: its own place."),

@@ -11,6 +11,7 @@ from pycgpu.request.model import POLICIES
 from pycgpu.tree import change, procfs, target
 
 from ._complete import policies
+from ._root import Root
 
 app = typer.Typer(add_completion=False)
 
@@ -36,9 +37,7 @@ def policy(
         str | None,
         typer.Argument(metavar="POLICY", help="Number or name.", autocompletion=policies),
     ] = None,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
 ) -> None:
     """Show the policies of all cards, of one, or set that of one."""
     if gpu is None:

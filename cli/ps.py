@@ -13,6 +13,7 @@ from pycgpu.tree import authority, names, nvml, procfs, snapshot
 from pycgpu.tree.snapshot import ContainerView
 
 from ._complete import containers
+from ._root import Root
 from ._table import clean, width_of
 
 app = typer.Typer(add_completion=False)
@@ -29,9 +30,7 @@ def ps(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Full ids alone, or PIDs.")] = False,
     no_trunc: Annotated[bool, typer.Option("--no-trunc", help="Full ids.")] = False,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
 ) -> None:
     """List containers that have a part of a GPU, or their processes."""
     both = authority.complaint() if root is None else None

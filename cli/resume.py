@@ -11,6 +11,7 @@ from pycgpu.agent import moves
 from pycgpu.tree import procfs, target
 
 from ._complete import Container
+from ._root import Root
 
 app = typer.Typer(add_completion=False)
 
@@ -18,9 +19,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def resume(
     container: Container,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
     socket: Annotated[
         str | None,
         typer.Option(help="Where the agent or `cgpu parkd` answers; default: its own place."),

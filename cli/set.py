@@ -12,6 +12,7 @@ import pycgpu
 from pycgpu.tree import change, procfs
 
 from ._complete import Container
+from ._root import Root
 
 app = typer.Typer(add_completion=False)
 
@@ -38,9 +39,7 @@ def set_values(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the changes and make none.")
     ] = False,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open.")
-    ] = None,
+    root: Root = None,
 ) -> None:
     """Change what a running container may have; what is refused leaves everything as it was."""
     if (weight, quota, quota_min, priority, mem, idle_park) == (None,) * 6:

@@ -12,6 +12,7 @@ from pycgpu.errors import CgpuError
 from pycgpu.web import PORT
 
 from . import _number, _serving
+from ._root import LaterRoot
 
 app = typer.Typer(add_completion=False)
 
@@ -45,9 +46,7 @@ def web(
             parser=_number.seconds(1, 600),
         ),
     ] = 5.0,
-    root: Annotated[
-        str | None, typer.Option(help="The tree; default: the door that is open, even later.")
-    ] = None,
+    root: LaterRoot = None,
 ) -> None:
     """
     Serve a page of cards and containers: shares over the last hour, memory, energy, events.
