@@ -476,6 +476,13 @@ void cgpu_governor_stat(struct cgpu_governor *governor, u32 slot, struct cgpu_sc
 	rt_mutex_unlock(&governor->lock);
 }
 
+void cgpu_governor_took(struct cgpu_governor *governor, u32 slot, u64 ns)
+{
+	rt_mutex_lock(&governor->lock);
+	cgpu_sched_took(&governor->sched, slot, ns, ktime_get_ns());
+	rt_mutex_unlock(&governor->lock);
+}
+
 void cgpu_governor_begin(struct cgpu_governor *governor, u32 slot)
 {
 	rt_mutex_lock(&governor->lock);

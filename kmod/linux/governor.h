@@ -71,6 +71,14 @@ void cgpu_governor_poke(struct cgpu_governor *governor);
 void cgpu_governor_doubt(u32 minor);
 
 /**
+ * cgpu_governor_took() - a container's memory was moved
+ * @governor: the card's
+ * @slot: the container's number on the card
+ * @ns: for so long, up to now
+ */
+void cgpu_governor_took(struct cgpu_governor *governor, u32 slot, u64 ns);
+
+/**
  * cgpu_governor_stat() - what the scheduler counted of a container
  * @governor: the card's
  * @slot: the container's number on the card

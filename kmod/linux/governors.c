@@ -156,6 +156,20 @@ void cgpu_governors_begin_container(struct cgpu_container *container)
 	}
 }
 
+void cgpu_governors_took(struct cgpu_container *container, u64 ns)
+{
+	u32 minor;
+
+	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
+		int idx;
+		struct cgpu_governor *governor = enter(minor, &idx);
+
+		if (governor && container->grant[minor].present)
+			cgpu_governor_took(governor, container->grant[minor].entity, ns);
+		leave(idx);
+	}
+}
+
 void cgpu_governors_assert(void)
 {
 	u32 minor;

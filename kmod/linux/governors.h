@@ -73,6 +73,15 @@ void cgpu_governors_poke_container(struct cgpu_container *container);
 void cgpu_governors_begin_container(struct cgpu_container *container);
 
 /**
+ * cgpu_governors_took() - a container's memory was moved, and it is charged for that
+ * @container: which
+ * @ns: for so long, up to now
+ *
+ * Context: sleeps; no lock held.
+ */
+void cgpu_governors_took(struct cgpu_container *container, u64 ns);
+
+/**
  * cgpu_governors_assert() - the driver was asked for something that nobody looked at
  *
  * Every channel of every card is told again to run, or not to.

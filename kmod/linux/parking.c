@@ -4,6 +4,7 @@
 
 #include "core/tree/move.h"
 #include "door/events.h"
+#include "governors.h"
 #include "parking.h"
 #include "registry.h"
 
@@ -52,9 +53,16 @@ int cgpu_container_move(const char *id, const struct cgpu_move *move)
 		return -ENOMEM;
 	rt_mutex_lock(&cgpu_registry->lock);
 	container = cgpu_registry_find(id);
-	if (container)
+	if (container) {
 		err = take_step(step, container, move);
+		cgpu_container_get(container);
+	}
 	rt_mutex_unlock(&cgpu_registry->lock);
+	if (container) {
+		if (step->moving.took_ns)
+			cgpu_governors_took(container, step->moving.took_ns);
+		cgpu_container_put(container);
+	}
 	kfree(step);
 	return err;
 }

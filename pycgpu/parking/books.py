@@ -74,9 +74,15 @@ class Books:
         """Return them, and those that run and wait for room."""
         return [parse(line) for line in self._tree.text("parking").splitlines()]
 
-    def park(self, container_id: str, pids: list[int]) -> None:
-        """Begin to park these processes. EBUSY, EXDEV: it is in a group, E2BIG, ENOENT."""
-        self._command(f"park {container_id} pid={','.join(map(str, pids))}")
+    def park(self, container_id: str, pids: list[int], hold: bool = False) -> None:
+        """
+        Begin to park these processes. EBUSY, EXDEV: it is in a group, E2BIG, ENOENT.
+
+        Args:
+            hold: it comes back when that is asked for, not when it calls CUDA.
+        """
+        words = ["park", container_id, f"pid={','.join(map(str, pids))}"]
+        self._command(" ".join([*words, "hold=1"] if hold else words))
 
     def parked(self, container_id: str) -> None:
         """Nothing of them is on a card any more. EBUSY: it was not parking."""

@@ -65,7 +65,6 @@ class Parking:
         self._checkpoint = checkpoint or Checkpoint()
         self._move = threading.Lock()
         self._watched: dict[str, dict[int, Process]] = {}
-        self._held: set[str] = set()
         self._tried_s: dict[str, float] = {}
         self._idleness, self._begun = Idleness(), Moves()
         self._idlers: list[Idler] = []
@@ -89,16 +88,13 @@ class Parking:
         with self._move:
             pids = self._parkable(container_id)
             try:
-                self._books.park(container_id, pids)
+                self._books.park(container_id, pids, hold)
             except OSError as error:
                 raise ParkError(_reason(container_id, error)) from error
-            if hold:
-                self._held.add(container_id)
             try:
                 self._leave(pids)
                 self._books.parked(container_id)
             except (CgpuError, OSError) as error:
-                self._held.discard(container_id)
                 self._settle(container_id, pids)
                 raise ParkError(f"{container_id} was not parked, and goes on: {error}") from error
             # What its threads do from here on is looked at anew.
@@ -118,7 +114,6 @@ class Parking:
             found = moved.get(container_id)
             if found is None:
                 raise ParkError(f"{container_id} {_NOT_PARKED}")
-            self._held.discard(container_id)
             self._reserve(container_id)
             self._settle(container_id, found.pids)
 
@@ -175,8 +170,7 @@ class Parking:
                     self._books.running(one.id)
                 continue
             wanted = one.asked_ns or (
-                one.id not in self._held
-                and any(process.wants(now_s) for process in processes.values())
+                not one.held and any(process.wants(now_s) for process in processes.values())
             )
             if wanted and now_s >= self._tried_s.get(one.id, 0.0):
                 self._tried_s[one.id] = now_s + LOOK_S
@@ -419,7 +413,6 @@ class Parking:
     def _forget_all_but(self, ids: set[str]) -> None:
         for container_id in self._watched.keys() - ids:
             self._forget(container_id)
-        self._held &= ids
 
 
 def _is_stopped(pid: int) -> bool:

@@ -27,6 +27,7 @@ class Moving(NamedTuple):
 
     Attributes:
         parked_bytes: what it has on the host, of all cards.
+        held: it comes back when that is asked for, not when it calls CUDA.
         asked_ns: since when it waits for room; 0: it does not.
         short_card, short_bytes: where and how much room was wanting when it asked last; None: it
             was not, or others were first.
@@ -38,6 +39,7 @@ class Moving(NamedTuple):
     since_ns: int
     parked_bytes: int
     pids: tuple[int, ...]
+    held: bool = False
     asked_ns: int = 0
     short_card: int | None = None
     short_bytes: int = 0
@@ -55,6 +57,7 @@ def parse(line: str) -> Moving:
         since_ns=int(told["since_ns"]),
         parked_bytes=int(told["bytes"]),
         pids=tuple(map(int, told["pid"].split(","))) if "pid" in told else (),
+        held="hold" in told,
         asked_ns=int(told.get("asked_ns", 0)),
         short_card=int(told["short_gpu"]) if "short_gpu" in told else None,
         short_bytes=int(told.get("short_bytes", 0)),

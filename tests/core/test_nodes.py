@@ -193,11 +193,11 @@ SHOWN = {
     "[,quota=<percent>][,quota_min=<percent>][,priority=<p>][,policy=<policy>]"
     "[,uvm_disable=0|1][,oom_action=fail|kill][,idle_park_s=<s>] [gpu=...] [group=<id>]\n"
     "destroy <id>\n"
-    "park <id> pid=<pid>[,<pid>...]\nparked <id>\n"
+    "park <id> pid=<pid>[,<pid>...] [hold=1]\nparked <id>\n"
     "return <id> [foreign=<gpu>:<bytes>] [foreign=...]\nrunning <id>\nno_room <id>\n"
     "server <id> started|ended|died|lost|killed pid=<pid> [member=<id>] [after=<id>]\n",
     "parking": "one state=parked since_ns=5 bytes=6 asked_ns=7 short_gpu=0 short_bytes=8 pid=9,10\n"
-    f"{LONG_ID} state=resuming since_ns=1 bytes=0 pid=2\n",
+    f"{LONG_ID} state=resuming since_ns=1 bytes=0 hold=1 pid=2\n",
     "<gpu>/policy": "7\n",
     "<gpu>/max_inst": "20\n",
     "<gpu>/free_weight": "17\n",
@@ -247,7 +247,9 @@ def shown_host() -> Host:
     one.hold((100, 1, GIB, b"python3 -m x"), (4194304, 0, 0, b""))
     one.count(windows=12, busy_ns=2**64 - 1)
     one.away(b"one", "parked", 6, since_ns=5, asked_ns=7, short_card=0, short_bytes=8, pid=[9, 10])
-    one.away(LONG_ID.encode(), "resuming", 0, since_ns=1, short_card=lib.CGPU_NO_CARD, pid=[2])
+    one.away(
+        LONG_ID.encode(), "resuming", 0, since_ns=1, held=1, short_card=lib.CGPU_NO_CARD, pid=[2]
+    )
     for feature in (lib.CGPU_FEATURE_PID, lib.CGPU_FEATURE_MEMORY, lib.CGPU_FEATURE_UPGRADE):
         one.view.features |= 1 << feature
     return one
@@ -647,6 +649,8 @@ def reference_move(step: str, words: list[str]) -> dict[str, Any]:
         key, _, value = word.partition("=")
         if step == "park" and key == "pid" and "pids" not in said:
             said["pids"] = reference_processes(value)
+        elif step == "park" and word == "hold=1" and "hold" not in said:
+            said["hold"] = True
         elif step == "return" and key == "foreign":
             card, _, size = value.partition(":")
             minor = reference_number(card)
@@ -657,7 +661,7 @@ def reference_move(step: str, words: list[str]) -> dict[str, Any]:
             foreign[minor] = reference_number(size)
         else:
             raise Refused("EINVAL")
-    if step == "park" and not said:
+    if step == "park" and "pids" not in said:
         raise Refused("EINVAL")
     return said | ({"foreign": foreign} if foreign else {})
 
@@ -748,6 +752,7 @@ def said(command: Any) -> dict[str, Any]:
         foreign = {n: size for n, size in enumerate(move.foreign_bytes) if move.told >> n & 1}
         moved: dict[str, Any] = {"verb": STEPS[move.step], "id": id}
         moved |= {"pids": list(move.pid[0 : move.count])} if move.count else {}
+        moved |= {"hold": True} if move.hold else {}
         return moved | ({"foreign": foreign} if foreign else {})
     out: dict[str, Any] = {"verb": "create", "id": id}
     if create.pid:
@@ -868,7 +873,8 @@ steps = st.tuples(
     st.lists(
         pid_lists.map(" pid={}".format)
         | st.builds(" foreign={}:{}".format, st.integers(0, 33), st.integers(0, 2**64))
-        | st.sampled_from([" pid", " pid=", " pid=1,", " pid=7,7", " foreign=0", " gpu=0:1", " "]),
+        | st.sampled_from([" pid", " pid=", " pid=1,", " pid=7,7", " foreign=0", " gpu=0:1", " "])
+        | st.sampled_from([" hold=1", " hold=1", " hold=0", " hold"]),
         max_size=3,
     ).map("".join),
     mostly(st.sampled_from(["", "\n"]), " ", ",", "\0"),
@@ -882,6 +888,10 @@ steps = st.tuples(
 @example("park a pid=" + ",".join(map(str, range(1, 66))))
 @example("park a")
 @example("park a pid=1 pid=2")
+@example("park a hold=1")
+@example("park a hold=1 pid=1")
+@example("park a pid=1 hold=1 hold=1")
+@example("return a hold=1")
 @example("parked a\n")
 @example("parked a pid=1")
 @example("return a")
@@ -1054,14 +1064,18 @@ def test_a_container_that_moves_shows_what_it_has_left_and_what_is_reserved(stat
     number = ["running", "parking", "parked", "resuming"].index(state)
     one.view.park_state = number
     assert "parked_bytes" not in one.show("<gpu>/<id>/stat")
-    parking = ffi.new("struct cgpu_parking *", {"since_ns": 5, "asked_ns": 6})
+    parking = ffi.new("struct cgpu_parking *", {"since_ns": 5, "asked_ns": 6, "moved_ns": 8})
     one.view.parking = parking
     one.account.parked_bytes, one.account.slack_bytes = 70, 7
     assert one.show("<gpu>/<id>/state") == f"{state}\n"
     reserved = 77 if state in ("parking", "resuming") else 0
     assert (
         f"parked_bytes 70\nreserved_bytes {reserved}\nstate_since_ns 5\nwaits_for_room 1\n"
+        "moves_ns 8\n"
     ) in one.show("<gpu>/<id>/stat")
+    assert "last_return_ns" not in one.show("<gpu>/<id>/stat")
+    parking.return_ns = 3
+    assert "moves_ns 8\nlast_return_ns 3\n" in one.show("<gpu>/<id>/stat")
     one.ledger.park_state = number
     one.ledger.account[0] = one.account[0]
     lib.cgpu_usage_add(ffi.addressof(one.view, "usage"), one.ledger, 0)

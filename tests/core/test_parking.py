@@ -37,6 +37,7 @@ class One:
     own: list[int] = field(default_factory=list)
     other: list[int] = field(default_factory=list)
     pieces: list[int] = field(default_factory=list)  # on the host
+    waits: list[tuple[Any, int]] = field(default_factory=list)  # calls of the other, for so much
     priority: int = 0
     asked: int = 0
     id: str = "one"
@@ -94,6 +95,7 @@ class Card:
         self.host.topology.gpu[0].total_bytes = CARD
         self.host.card[0].overcommit_ratio = overcommit_ratio
         self.lines: list[str] = []
+        self.took_ns = 0
 
     def command(self, text: str) -> int:
         """Have a step decided, as a door does it; return its errno."""
@@ -112,6 +114,7 @@ class Card:
         line = ffi.new("char[]", b"\xa5" * lib.CGPU_MOVE_LINE)
         result = lib.cgpu_moving_end(moving, raw, name.encode(), self.now(), line)
         self.lines.append(ffi.string(line).decode())
+        self.took_ns = moving.took_ns
         return int(-result)
 
     def shown(self, one: One) -> Moving | None:
@@ -144,8 +147,8 @@ class Card:
     def allocate(self, one: One, size: int, pid: int) -> int | None:
         """Take memory as a door lets a process do it: the ledger first, and then the driver."""
         lib.cgpu_rooms_limit(self.rooms(), ffi.addressof(one.ledger))
-        free, overcommitted = self.really_free(), lib.cgpu_host_is_overcommitted(self.host)
-        if size > free and pid != OWN and not overcommitted:
+        free = self.really_free()
+        if size > free and pid != OWN and not self.overcommitted:
             return None
         index = one.charge(size, pid)
         assert index is None or size <= free or pid == OWN, "the ledger gave what is not there"
@@ -166,11 +169,55 @@ class Card:
         size = self.random.choice([1, 300, 1000, 2000, 3000])
         one = self.random.choice(self.ones)
         pid = OTHER if one.state != RUNNING else self.random.choice([OWN, OTHER])
-        overcommitted = lib.cgpu_host_is_overcommitted(self.host)
-        if size * MIB <= self.really_free() or (overcommitted and one.state == RUNNING):
+        if size * MIB <= self.really_free() or (self.overcommitted and one.state == RUNNING):
             index = self.allocate(one, size * MIB, pid)
             if index is not None:
                 (one.own if pid == OWN else one.other).append(index)
+            elif pid == OTHER:
+                self.wait(one, ffi.new("struct cgpu_wait *"), size)
+
+    def wait(self, one: One, wait: Any, size: int) -> None:
+        """A call that was refused waits, if it is room that is short."""
+        shortage = ffi.addressof(one.ledger, "shortage")
+        waits = lib.cgpu_wait_begin(wait, one.tenant.raw, shortage, self.now())
+        assert not waits or self.overcommitted or self.reserves()
+        if waits:
+            one.waits.append((wait, size))
+
+    @property
+    def overcommitted(self) -> bool:
+        return bool(lib.cgpu_host_is_overcommitted(self.host))
+
+    def reserves(self) -> bool:
+        return any(lib.cgpu_parking_moves(ffi.addressof(one.ledger)) for one in self.ones)
+
+    def ask_again(self) -> None:
+        """A call that waits is judged again, once it is told to be."""
+        one = self.random.choice([o for o in self.ones if o.waits])
+        wait, size = one.waits.pop(self.random.randrange(len(one.waits)))
+        if self.random.random() < 0.1:
+            self.clock += 61 * SECOND
+        lib.cgpu_rooms_limit(self.rooms(), ffi.addressof(one.ledger))
+        if lib.cgpu_wait_goes_on(wait, one.tenant.raw, self.now()):
+            one.waits.append((wait, size))
+            return
+        refused_by_driver = size * MIB > self.really_free() and not self.overcommitted
+        index = self.allocate(one, size * MIB, OTHER)
+        if index is not None:
+            one.other.append(index)
+        elif not refused_by_driver:
+            self.wait(one, wait, size)
+
+    def the_caller_dies(self) -> None:
+        """Who waits is killed, and with it goes its wish."""
+        one = self.random.choice([o for o in self.ones if o.waits])
+        wait, _ = one.waits.pop(self.random.randrange(len(one.waits)))
+        lib.cgpu_wait_end(wait, one.tenant.raw)
+
+    def nobody_can_be_parked(self) -> None:
+        one = self.random.choice([o for o in self.ones if o.waits])
+        wants = one.tenant.raw.parking.want_bytes
+        assert self.command(f"no_room {one.id}") == (0 if wants else errno.EBUSY)
 
     def shrink(self) -> None:
         one = self.random.choice(self.ones)
@@ -188,7 +235,11 @@ class Card:
     def park(self) -> None:
         one = self.random.choice(self.ones)
         was = one.state
-        err = self.command(f"park {one.id} pid={OWN}")
+        hold = self.random.choice(["", " hold=1"])
+        err = self.command(f"park {one.id} pid={OWN}{hold}")
+        if not err:
+            shown = self.shown(one)
+            assert shown is not None and shown.held == bool(hold)
         assert err == (0 if was == RUNNING else errno.EBUSY)
 
     def park_at_once(self) -> None:
@@ -296,7 +347,9 @@ class Card:
                 slack = lib.CGPU_RETURN_SLACK_BYTES + (one.limit >> lib.CGPU_RETURN_SLACK_SHIFT)
                 over = slack if one.state == RESUMING else 0
                 assert account.current_bytes + account.parked_bytes <= one.limit + over
-            if one.state == RUNNING:
+            if not one.waits:
+                assert one.tenant.raw.parking.want_bytes == 0, "nobody waits for that"
+            if one.state == RUNNING and not one.waits:
                 assert account.parked_bytes == account.slack_bytes == 0
                 assert self.shown(one) is None
 
@@ -309,6 +362,8 @@ class Card:
             able += [self.others_come_and_go]
         if any(one.state == RUNNING and one.own for one in self.ones):
             able += [self.park_at_once]
+        if any(one.waits for one in self.ones):
+            able += [self.ask_again] * 3 + [self.the_caller_dies, self.nobody_can_be_parked]
         if PARKING in states:
             able += [self.leave_the_card] * 3
         if PARKED in states:
@@ -339,7 +394,7 @@ def tenant(limit: int | None = 100 * MIB) -> Tenant:
 
 def begin(one: Tenant, *pids: int) -> int:
     numbers = ffi.new("uint32_t[]", list(pids) or [OWN])
-    return int(lib.cgpu_parking_begin(one.raw, numbers, len(pids) or 1, 1))
+    return int(lib.cgpu_parking_begin(one.raw, numbers, len(pids) or 1, False, 1))
 
 
 def test_a_container_in_a_group_is_not_parked() -> None:
@@ -448,6 +503,34 @@ def test_events_tell_what_a_step_has_changed() -> None:
         f"resumed id={one.id} waited_ms=3",
         f"not_parked id={one.id}",
     ]
+
+
+def test_the_time_of_a_move_is_kept_and_is_the_containers_own() -> None:
+    card = Card(0)
+    while not card.ones:
+        card.create()
+    (one,) = card.ones
+    parking = one.tenant.raw.parking
+
+    def step(text: str, after_s: int, took_s: int) -> None:
+        card.clock += after_s * SECOND
+        verb, *words = text.split(" ")
+        assert card.command(" ".join([verb, one.id, *words])) == 0
+        assert card.took_ns // SECOND == took_s
+
+    step(f"park pid={OWN}", 7, 0)
+    step("parked", 4, 4)
+    step("return", 100, 0)
+    assert parking.return_ns == 0
+    step("running", 2, 2)
+    assert parking.return_ns // SECOND == 2
+    step(f"park pid={OWN}", 7, 0)
+    step("running", 3, 3)
+    step(f"park pid={OWN}", 7, 0)
+    step("parked", 1, 1)
+    step("running", 50, 0)
+    assert parking.moved_ns // SECOND == 4 + 2 + 3 + 1
+    assert parking.return_ns // SECOND == 2, "it did not come back since"
 
 
 def test_a_step_that_is_refused_changes_nothing() -> None:

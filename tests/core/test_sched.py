@@ -353,6 +353,25 @@ def test_one_that_wakes_finds_slices_hardly_longer_unless_it_slept_for_long(
     assert all(card.slices[slot] == alone.slices[slot] for slot in awake)
 
 
+@pytest.mark.parametrize(("took", "alone"), [(100 * MS, 1.0), (1500 * MS, 0.5)])
+def test_who_was_moved_has_had_that_of_its_share_of_the_second(took: int, alone: float) -> None:
+    """One that slept goes first until it has had its share of a second; not if a move was that."""
+    card = Card(FAIR)
+    card.add(0)
+    card.add(1)
+    for sleep in (200, 200, 2000):
+        lib.cgpu_sched_demand(card.s, 1, False, False, card.now)
+        card.run(card.now + 20 * MS)
+        lib.cgpu_sched_demand(card.s, 1, True, False, card.now)
+        card.run(card.now + sleep * MS)
+    lib.cgpu_sched_took(card.s, 1, took, card.now)
+    lib.cgpu_sched_took(card.s, 2, took, card.now)
+    lib.cgpu_sched_demand(card.s, 1, False, False, card.now)
+    before = card.stat(0).throttled_ns
+    card.run(card.now + 300 * MS)
+    assert card.stat(0).throttled_ns - before == pytest.approx(alone * 300 * MS, rel=0.1)
+
+
 def turned(card: Card, slots: range, after_ns: int, times: int = 60) -> None:
     """Tell that after each one's slice so much passed until the next began."""
     for _ in range(times):

@@ -45,12 +45,18 @@ uint64_t cgpu_parking_reserved(const struct cgpu_ledger *ledger, uint32_t card)
 
 static void change_state(struct cgpu_tenant *tenant, uint32_t state, uint64_t now_ns)
 {
+	struct cgpu_parking *parking = &tenant->parking;
+
+	if (cgpu_parking_moves(&tenant->ledger))
+		parking->moved_ns += now_ns - parking->since_ns;
+	if (tenant->ledger.park_state == CGPU_PARK_RESUMING)
+		parking->return_ns = now_ns - parking->since_ns;
 	tenant->ledger.park_state = state;
-	tenant->parking.since_ns = now_ns;
+	parking->since_ns = now_ns;
 }
 
 int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_t count,
-		       uint64_t now_ns)
+		       bool held, uint64_t now_ns)
 {
 	if (tenant->ledger.park_state != CGPU_PARK_RUNNING)
 		return -EBUSY;
@@ -60,6 +66,7 @@ int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_
 		return -E2BIG;
 	memcpy(tenant->parking.pid, pids, count * sizeof(*pids));
 	tenant->parking.count = count;
+	tenant->parking.held = held;
 	tenant->parking.asked_ns = 0;
 	tenant->parking.short_card = CGPU_NO_CARD;
 	change_state(tenant, CGPU_PARK_PARKING, now_ns);
@@ -141,6 +148,7 @@ int cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns)
 		tenant->ledger.account[card].slack_bytes = 0;
 	}
 	tenant->parking.count = 0;
+	tenant->parking.held = false;
 	tenant->parking.asked_ns = 0;
 	tenant->parking.short_card = CGPU_NO_CARD;
 	change_state(tenant, CGPU_PARK_RUNNING, now_ns);

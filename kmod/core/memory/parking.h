@@ -48,11 +48,11 @@ uint64_t cgpu_parking_reserved(const struct cgpu_ledger *ledger, uint32_t card);
 bool cgpu_parking_moves(const struct cgpu_ledger *ledger);
 
 /*
- * These processes are about to be parked, all that have memory on a card. Return: 0, -EBUSY: it
- * is not running, -EXDEV: it is in a group, -E2BIG: too many.
+ * These processes are about to be parked, all that have memory on a card. `held`: see struct
+ * cgpu_parking. Return: 0, -EBUSY: it is not running, -EXDEV: it is in a group, -E2BIG: too many.
  */
 int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_t count,
-		       uint64_t now_ns);
+		       bool held, uint64_t now_ns);
 /* Nothing of them is on a card any more. Return: 0, -EBUSY: it was not parking. */
 int cgpu_parking_parked(struct cgpu_tenant *tenant, uint64_t now_ns);
 

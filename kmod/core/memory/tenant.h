@@ -87,6 +87,9 @@ struct cgpu_parking {
 	uint64_t short_bytes;
 	uint64_t asked_ns;  /* since when it wants that, 0: it does not */
 	uint64_t since_ns;  /* it is in its state; 0: since it began */
+	bool held;          /* it comes back when that is asked for, not when it calls CUDA */
+	uint64_t moved_ns;  /* what its moves took, all of them, */
+	uint64_t return_ns; /* and the last one back; 0: there was none */
 	/* running, a call of it waits until a card has so much for it; 0 bytes: none does */
 	uint32_t want_card;
 	uint64_t want_bytes;

@@ -547,6 +547,14 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	}
 }
 
+void cgpu_sched_took(struct cgpu_sched *s, uint32_t slot, uint64_t ns, uint64_t now_ns)
+{
+	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
+		return;
+	cgpu_sched_charge(s, now_ns);
+	note_held(s, slot, (int64_t)cgpu_min(ns, CGPU_SCHED_SECOND_NS));
+}
+
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
 {
 	if (slot >= CGPU_SCHED_SLOTS)

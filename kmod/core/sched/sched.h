@@ -300,6 +300,11 @@ void cgpu_sched_moved(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
  */
 void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted,
 			bool is_found);
+/*
+ * Its memory was moved for so long, up to now: of its share of the last second so much was had,
+ * and it has no claim to that.
+ */
+void cgpu_sched_took(struct cgpu_sched *s, uint32_t slot, uint64_t ns, uint64_t now_ns);
 /* Card time that the container really used, for `stat`. */
 void cgpu_sched_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
 

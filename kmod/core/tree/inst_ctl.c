@@ -254,7 +254,8 @@ static int parse_foreign(struct cgpu_word text, struct cgpu_move *move)
 
 static int parse_move(struct cgpu_word text, struct cgpu_move *move)
 {
-	static const struct cgpu_word pid = CGPU_WORD("pid"), foreign = CGPU_WORD("foreign");
+	static const struct cgpu_word pid = CGPU_WORD("pid"), foreign = CGPU_WORD("foreign"),
+				      hold = CGPU_WORD("hold"), yes = CGPU_WORD("1");
 	int err;
 
 	while (text.length) {
@@ -265,10 +266,13 @@ static int parse_move(struct cgpu_word text, struct cgpu_move *move)
 			err = parse_processes(value, move);
 		else if (move->step == CGPU_STEP_RETURN && cgpu_word_is(key, foreign))
 			err = parse_foreign(value, move);
+		else if (move->step == CGPU_STEP_PARK && cgpu_word_is(key, hold) && !move->hold)
+			err = cgpu_word_is(value, yes) ? 0 : -EINVAL;
 		else
 			err = -EINVAL;
 		if (err)
 			return err;
+		move->hold |= cgpu_word_is(key, hold);
 	}
 	return move->step == CGPU_STEP_PARK && !move->count ? -EINVAL : 0;
 }

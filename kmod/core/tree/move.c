@@ -61,6 +61,7 @@ void cgpu_moving_begin(struct cgpu_moving *moving, const struct cgpu_move *move,
 	moving->cards = cards_of(grants);
 	moving->waited = tenant->parking.asked_ns != 0;
 	moving->preceded = false;
+	moving->took_ns = 0;
 	if (move->step == CGPU_STEP_RETURN && tenant->ledger.park_state == CGPU_PARK_PARKED) {
 		for (card = 0; card < CGPU_MAX_CARDS; card++)
 			if (move->told & 1u << card)
@@ -137,7 +138,7 @@ int cgpu_moving_end(struct cgpu_moving *moving, struct cgpu_tenant *tenant, cons
 	line[0] = 0;
 	switch (move->step) {
 	case CGPU_STEP_PARK:
-		err = cgpu_parking_begin(tenant, move->pid, move->count, now_ns);
+		err = cgpu_parking_begin(tenant, move->pid, move->count, move->hold, now_ns);
 		break;
 	case CGPU_STEP_PARKED:
 		err = cgpu_parking_parked(tenant, now_ns);
@@ -152,6 +153,7 @@ int cgpu_moving_end(struct cgpu_moving *moving, struct cgpu_tenant *tenant, cons
 		err = cgpu_parking_end(tenant, now_ns);
 		break;
 	}
+	moving->took_ns = tenant->parking.moved_ns - moving->own.moved_ns;
 	what = told(move->step, was, err);
 	if (!what || (err && moving->waited))
 		return err;

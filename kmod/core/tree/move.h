@@ -25,6 +25,7 @@ enum cgpu_step {
 /* A step, parsed. */
 struct cgpu_move {
 	uint32_t step;          /* enum cgpu_step */
+	bool hold;              /* park: it comes back by a return that is asked for alone */
 	uint32_t count;         /* park: of the processes; more than are kept in mind: -E2BIG */
 	uint32_t pid[CGPU_PARKED_PROCESSES]; /* host's numbers */
 	uint32_t told;          /* return: bit per card whose foreign_bytes are given */
@@ -42,6 +43,7 @@ struct cgpu_moving {
 	uint32_t cards;         /* bit per card that the container has */
 	bool waited;            /* for room, before this */
 	bool preceded;          /* somebody waits for room who comes back before it */
+	uint64_t took_ns;       /* at the end: of the move that ended, for cgpu_sched_took() */
 	struct cgpu_room rooms[CGPU_MAX_CARDS];
 };
 

@@ -157,6 +157,8 @@ static void show_away(struct cgpu_text *text, const struct cgpu_away *away)
 	cgpu_put_string(text, park_states[away->state]);
 	cgpu_put_value(text, " since_ns=", parking->since_ns);
 	cgpu_put_value(text, " bytes=", away->parked_bytes);
+	if (parking->held)
+		cgpu_put_string(text, " hold=1");
 	if (parking->asked_ns)
 		cgpu_put_value(text, " asked_ns=", parking->asked_ns);
 	if (away->wanting_bytes) {
@@ -323,6 +325,9 @@ static void show_parking(const struct cgpu_view *view, struct cgpu_text *text)
 		 0 : view->account->parked_bytes + view->account->slack_bytes);
 	put_pair(text, "state_since_ns", view->parking->since_ns);
 	put_pair(text, "waits_for_room", view->parking->asked_ns != 0);
+	put_pair(text, "moves_ns", view->parking->moved_ns);
+	if (view->parking->return_ns)
+		put_pair(text, "last_return_ns", view->parking->return_ns);
 }
 
 static void show_stat(const struct cgpu_view *view, struct cgpu_text *text)

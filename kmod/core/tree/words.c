@@ -6,7 +6,7 @@ const char cgpu_inst_ctl_usage[] =
 	"[,quota_min=<percent>][,priority=<p>][,policy=<policy>][,uvm_disable=0|1]"
 	"[,oom_action=fail|kill][,idle_park_s=<s>] [gpu=...] [group=<id>]\n"
 	"destroy <id>\n"
-	"park <id> pid=<pid>[,<pid>...]\n"
+	"park <id> pid=<pid>[,<pid>...] [hold=1]\n"
 	"parked <id>\n"
 	"return <id> [foreign=<gpu>:<bytes>] [foreign=...]\n"
 	"running <id>\n"

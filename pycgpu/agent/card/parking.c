@@ -33,6 +33,16 @@ void parking_limit(struct container *c)
 	cgpu_rooms_limit(counts ? rooms : NULL, &c->tenant.ledger);
 }
 
+/* Who moves has had that of its share, whoever moved it. */
+static void charge(const struct container *c, uint64_t took_ns)
+{
+	uint32_t i;
+
+	for (i = 0; i < CGPU_MAX_CARDS && took_ns; i++)
+		if (c->grant[i].present)
+			cgpu_sched_took(&door.sched[i], c->grant[i].entity, took_ns, now_ns());
+}
+
 int container_move(const char *id, const struct cgpu_move *move)
 {
 	struct cgpu_moving moving;
@@ -55,6 +65,7 @@ int container_move(const char *id, const struct cgpu_move *move)
 					   door.container[i]->grant, door.container[i]->ending);
 	err = cgpu_moving_end(&moving, &c->tenant, c->id, now_ns(), line);
 	change_end();
+	charge(c, moving.took_ns);
 	if (line[0])
 		event("%s", line);
 	pthread_mutex_unlock(&door.lock);
