@@ -24,7 +24,7 @@
 #include "bridge.h"
 
 /* Raised whenever anything in this file, scratch.h, events.h or notice.h changes its meaning. */
-#define CGPU_DOOR_API 15
+#define CGPU_DOOR_API 16
 
 struct cgpu_card_defaults;
 struct cgpu_scratch;
@@ -70,6 +70,8 @@ struct cgpu_pass {
 	bool wants_scratch;         /* before the driver: current has none that is free */
 	bool wants_time;            /* likewise: nobody can say yet what becomes of the call */
 	u64 wait[3];                /* the core's, over that; 0 at first */
+	/* -errno: there is no memory for what it wants, or current ends: the call's answer */
+	int given_up;
 	struct mmu_notifier *watch; /* after it: to be told of what goes from current's mm */
 	int watched;             /* what came of that: 0, -ENOMEM, -EINTR */
 };

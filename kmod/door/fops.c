@@ -164,28 +164,21 @@ static bool fault_in(struct cgpu_pass *pass)
 	return true;
 }
 
-/* Return: true: the core shall be asked again; else `err` is the call's answer. */
-static bool goes_on(struct cgpu_pass *pass, int err)
-{
-	if (!err)
-		return true;
-	pass->answered = true;
-	pass->result = err;
-	return false;
-}
-
-/* Return: true: the core shall be asked again. */
+/* Return: true: the core shall be asked again, if only to be told that this ends. */
 static bool prepare(struct cgpu_pass *pass)
 {
 	if (pass->wants_time) {
 		pass->wants_time = false;
 		schedule_timeout_killable(msecs_to_jiffies(MOMENT_MS));
-		return goes_on(pass, fatal_signal_pending(current) ? -EINTR : 0);
+		if (fatal_signal_pending(current))
+			pass->given_up = -EINTR;
+		return true;
 	}
 	if (!pass->wants_scratch)
 		return fault_in(pass);
 	pass->wants_scratch = false;
-	return goes_on(pass, cgpu_scratch_add());
+	pass->given_up = cgpu_scratch_add();
+	return true;
 }
 
 /* Return: as prepare(). */

@@ -696,6 +696,16 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 	return 0;
 }
 
+/* Nobody is parked for a call that has its answer, or that ends with its process. */
+static void stop_waiting(struct cgpu_container *container, struct cgpu_wait *wait)
+{
+	if (!wait->bytes)
+		return;
+	rt_mutex_lock(&container->lock);
+	cgpu_wait_end(wait, &container->tenant);
+	rt_mutex_unlock(&container->lock);
+}
+
 void cgpu_call_begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass)
 {
 	struct cgpu_container *container = cgpu_open_file_container(open_file);
@@ -714,10 +724,12 @@ void cgpu_call_begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass)
 		pass->result = -EINVAL;
 		pass->answered = true;
 	} else if (size) {
-		pass->result = begin(open_file, pass, size);
+		pass->result = pass->given_up ?: begin(open_file, pass, size);
 		if (pass->result && pass->result != -EAGAIN)
 			pass->answered = true;
 	}
+	if (pass->answered)
+		stop_waiting(container, (struct cgpu_wait *)pass->wait);
 }
 
 void cgpu_call_end(struct cgpu_pass *pass)

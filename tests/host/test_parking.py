@@ -152,6 +152,15 @@ two = Parkable("two", 8, 0xC1D00002)
 assert cgpu("park", "two")[0] == 0
 os.kill(two.pid, signal.SIGKILL)
 until(lambda: not (TREE / "0/two").exists(), "its container's end")
+assert cgpu("park", "one", "--hold")[0] == 0
+first = agent()
+os.kill(first, signal.SIGKILL)
+follows(first)
+one.tell("work")
+time.sleep(1)
+assert one.state() == "parked", "the next agent knows that it is held"
+assert cgpu("resume", "one") == (0, "one is back")
+assert one.line() == "worked"
 """
 #: /etc of its own, in which the operator may write.
 ETC = """
@@ -327,6 +336,24 @@ for _ in range(2):
     assert time.monotonic() - back > 3.9
 """
 )
+#: Of the one move that a minute may have nothing is left: who waits for room waits on.
+KILLED_WAITING = (
+    ETC
+    + FULL
+    + """
+Path("/etc/cgpu/parking.toml").write_text('when = "idle"\\nmoves_per_min = 1\\npark_min_s = 0\\n')
+until(lambda: one.state() == "parked", "it is idle")
+assert one.works()
+waiting = lambda: [line for line in (TREE / "parking").read_text().splitlines() if "want_" in line]
+time.sleep(2)
+two.tell("grow 10240")
+until(waiting, "its call waits")
+time.sleep(1)
+assert waiting()[0].startswith("two state=running ") and one.state() == "running"
+os.kill(two.pid, signal.SIGKILL)
+until(lambda: not waiting(), "its wish goes with it")
+"""
+)
 
 
 @pytest.fixture(scope="module")
@@ -377,6 +404,10 @@ def test_who_is_idle_is_parked_for_one_that_needs_the_room(folder: Path) -> None
 
 def test_nobody_at_work_is_parked_and_who_cannot_be_helped_is_told_at_once(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + AT_WORK + TAIL)
+
+
+def test_a_call_that_is_killed_while_it_waits_wants_nothing_any_more(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + KILLED_WAITING + TAIL)
 
 
 def test_a_return_has_idle_ones_parked_and_none_of_a_higher_priority(folder: Path) -> None:
@@ -472,7 +503,7 @@ def test_the_books_are_read_from_the_tree_and_changed_by_commands(tmp_path: Path
     root = make_tree(tmp_path / "tree", cards=2)
     waits = (
         "one state=parked since_ns=5 bytes=6 asked_ns=7 short_gpu=1 short_bytes=8 pid=9,10\n"
-        "two state=resuming since_ns=1 bytes=0 pid=2"
+        "two state=resuming since_ns=1 bytes=0 hold=1 pid=2"
     )
     put(root, parking=waits)
     for card in range(2):
@@ -482,13 +513,14 @@ def test_the_books_are_read_from_the_tree_and_changed_by_commands(tmp_path: Path
     books = Books(Files(str(root)))
     assert books.moving() == [
         Moving("one", State.PARKED, 5, 6, (9, 10), asked_ns=7, short_card=1, short_bytes=8),
-        Moving("two", State.RESUMING, 1, 0, (2,)),
+        Moving("two", State.RESUMING, 1, 0, (2,), held=True),
     ]
     # Who is not in the container any more is nobody to park.
     assert books.holders("one") == {9: 10, 10: 0}
     assert books.known() == {0: 0, 1: 0}
     commands: dict[str, Callable[[], object]] = {
         "park one pid=9,10": lambda: books.park("one", [9, 10]),
+        "park one pid=9 hold=1": lambda: books.park("one", [9], hold=True),
         "parked one": lambda: books.parked("one"),
         "return one foreign=0:3 foreign=1:5": lambda: books.come_back("one", {1: 5, 0: 3}),
         "running one": lambda: books.running("one"),

@@ -7,6 +7,7 @@ The programs are ``kmod/sim/simcuda/parkable.c``, each with a libcuda that can b
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import select
@@ -211,6 +212,15 @@ class OfModule(Place):
         self._parkd.wait()
         self._parkd = self._begin()
 
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """Nobody is moved, and nobody is told anything, meanwhile."""
+        self._parkd.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._parkd.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         self._parkd.terminate()
         assert self._parkd.wait(START_S) == 0
@@ -305,6 +315,7 @@ def test_a_parked_container_comes_back_with_its_content_when_it_calls_cuda(place
 def test_one_that_is_held_waits_for_its_operator(place: Place) -> None:
     one = place.start("one", 16)
     place.park("one", hold=True)
+    place.kill_mover()
     one.tell("work")
     time.sleep(1)
     assert one.state() == "parked"
@@ -381,6 +392,20 @@ def test_a_call_waits_for_room_while_an_idle_container_is_parked_for_it(place: P
     place.kill("other")
     # Its call may end before the books are closed.
     until(lambda: place.moving() == {}, "the end of its return")
+
+
+def test_a_call_that_is_killed_while_it_waits_wants_nothing_any_more(module: OfModule) -> None:
+    idle, other = module.start("idle", 400, 400), module.start("other", 400)
+    (module.root / "0/overcommit_ratio").write_text("200\n")
+    (module.root / "0/idle/idle_park_s").write_text("1\n")
+    books = Books(Files(str(module.root)))
+    with module.still():
+        other.tell("more 1000")
+        until(lambda: [one.id for one in books.listed()] == ["other"], "its call waits")
+        os.kill(other.pid, signal.SIGKILL)
+        until(lambda: books.listed() == [], "its wish goes with it")
+    time.sleep(2)
+    assert idle.state() == "running", "it would have been parked in vain"
 
 
 def test_the_next_mover_goes_on_with_what_is_parked(place: Place) -> None:

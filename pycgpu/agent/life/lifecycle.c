@@ -379,8 +379,11 @@ static void look_over(struct container *c)
 
 static void adopt(struct container *c)
 {
+	struct cgpu_wait nobodys = { 0 };
 	uint32_t table;
 
+	/* a call that waited for room is judged anew, unless its caller has ended meanwhile */
+	cgpu_wait_end(&nobodys, &c->tenant);
 	arena_keep(c);
 	for (table = 0; table < CGPU_TABLE_COUNT; table++)
 		arena_keep(cgpu_tenant_storage(&c->tenant, table));
