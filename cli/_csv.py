@@ -143,6 +143,7 @@ FIELDS = {
     "memory.peak": _one(lambda o: o.status.stat.get("peak_bytes"), "MiB"),
     "state": _one(lambda o: o.status.state),
     "state.for": _one(lambda o: o.state_s, "s"),
+    "return.last": _one(lambda o: o.status.last_return_s, "s"),
     "parked.memory": _one(lambda o: o.status.parked_bytes, "MiB"),
     "parked.reserved": _one(lambda o: o.status.reserved_bytes, "MiB"),
     "wait": _one(lambda o: int(o.wait is not None)),

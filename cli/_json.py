@@ -99,6 +99,7 @@ def _container(view: ContainerView) -> dict[str, Any]:
         "state": one.state,
         "state_s": None if view.state_s is None else round(view.state_s, 3),
         "wait": None if view.wait is None else view.wait._asdict(),
+        "last_return_s": None if one.last_return_s is None else round(one.last_return_s, 3),
         "idle_park_s": one.idle_park_s,
         "memory": {
             "limit_bytes": one.memory_bytes,

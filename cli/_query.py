@@ -128,6 +128,7 @@ def _container(view: ContainerView) -> Section:
             ("Memory Limit", "none" if limit is None else limit, "" if limit is None else "MiB"),
             ("State", one.state, ""),
             ("State For", None if view.state_s is None else round(view.state_s), "s"),
+            ("Last Return", None if one.last_return_s is None else f"{one.last_return_s:.1f}", "s"),
             ("Waits For Room", "No" if view.wait is None else "Yes", ""),
             ("Room Wanting", 0 if view.wait is None else view.wait.short_bytes // MIB, "MiB"),
             ("Memory Parked", one.parked_bytes // MIB, "MiB"),

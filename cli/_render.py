@@ -189,6 +189,8 @@ def _moved(card: CardView) -> list[str]:
         if view.wait is not None:
             parked = view.status.state != "running"
             what = f"{_waits(view.wait)}{f': {what}' if parked else ''}"
+        if (took_s := view.status.last_return_s) is not None:
+            what += f", last return {took_s:.1f} s"
         lines.append(f"GPU {view.status.card}: {clean(view.label)} {what}")
     return lines
 

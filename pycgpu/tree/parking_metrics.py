@@ -50,6 +50,11 @@ _OF_CONTAINER: tuple[tuple[str, str, Callable[[ContainerView], float | None]], .
         lambda one: float(one.wait is not None),
     ),
     (
+        "cgpu_container_last_return_seconds",
+        "What its last move back to the card took; none if it has not come back yet.",
+        lambda one: one.status.last_return_s,
+    ),
+    (
         "cgpu_container_idle_park_seconds",
         "Idle for so long it may be parked; none if it never is.",
         lambda one: one.status.idle_park_s or None,
@@ -122,3 +127,7 @@ class Parking:
         name = "cgpu_resume_seconds"
         text = "Time from a parked container's wish to come back until it was back."
         yield family(CounterMetricFamily, name, text, OWN_LABELS, times)
+        took = {one.status.id: one.status.stat.get("moves_ns", 0) / 1e9 for _, one in views}
+        moves = [(own, took[id]) for id, own in labels.items()]
+        text = "Time that moves of its memory took, in either direction."
+        yield family(CounterMetricFamily, "cgpu_move_seconds", text, OWN_LABELS, moves)

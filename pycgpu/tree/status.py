@@ -61,6 +61,12 @@ class ContainerStatus(NamedTuple):
         return self.stat.get("state_since_ns")
 
     @property
+    def last_return_s(self) -> float | None:
+        """What its last move back to the card took; None: it has not come back yet."""
+        took_ns = self.stat.get("last_return_ns")
+        return None if took_ns is None else took_ns / 1e9
+
+    @property
     def leader(self) -> str | None:
         """The id of another container, whose compute this one's is; None: it has its own."""
         return None if self.group == self.id else self.group

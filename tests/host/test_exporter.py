@@ -122,7 +122,9 @@ def test_a_containers_state_is_one_of_four(parking: CoreTree, tmp_path: Path, st
     registry = CollectorRegistry()
     registry.register(Exporter(str(parking.root), prefix=str(tmp_path)))
     if state != "running":
-        parking.containers[HEX].park(state, waits=True, short_card=0, short_bytes=MIB)
+        parking.containers[HEX].park(
+            state, waits=True, short_card=0, short_bytes=MIB, return_ns=1500, moved_ns=4000
+        )
         parking.write()
     for name in ("running", "parking", "parked", "resuming"):
         found = registry.get_sample_value("cgpu_container_state", {**CONTAINER, "state": name})
@@ -136,6 +138,7 @@ def test_a_containers_state_is_one_of_four(parking: CoreTree, tmp_path: Path, st
             ("container_return_reserved_bytes", CONTAINER),
             ("container_waits_for_room", CONTAINER),
             ("container_idle_park_seconds", CONTAINER),
+            ("container_last_return_seconds", CONTAINER),
             ("gpu_parked_bytes", CARD),
             ("gpu_return_reserved_bytes", CARD),
         )
@@ -145,9 +148,13 @@ def test_a_containers_state_is_one_of_four(parking: CoreTree, tmp_path: Path, st
         GIB if moves else 0,
         state == "parked",
         300,
+        None if state == "running" else 1.5e-6,
         GIB if state == "parked" else 0,
         GIB if moves else 0,
     ]
+    own = {key: CONTAINER[key] for key in ("container", "id", "name", "pod", "namespace")}
+    moved_s = registry.get_sample_value("cgpu_move_seconds_total", own)
+    assert moved_s == (0 if state == "running" else 4e-6), "of two cards, once"
     other = {**CONTAINER, "gpu": "1", "uuid": "GPU-00000000-0000-0000-0000-000000000002"}
     assert registry.get_sample_value("cgpu_container_idle_park_seconds", other) is None
     # It is the first card that has no room.
@@ -183,6 +190,7 @@ def test_moves_are_counted_once_and_not_for_each_card(parking: CoreTree, tmp_pat
         if sample.name == "cgpu_parks_total"
     ]
     assert len(rows) == 1, "one of no tree, and one on two cards"
+    assert registry.get_sample_value("cgpu_move_seconds_total", own) == 0
     # Another one of that id is not billed for it.
     parking.events += f"10 destroy id={HEX}\n11 create id={HEX}\n12 parked id={HEX} bytes=7\n"
     parking.write()

@@ -197,14 +197,14 @@ def parked(tmp_path: Path) -> CoreTree:
     """Four containers that are not where they compute, and one that is."""
     made = CoreTree(tmp_path / "parked", features=("PARK",))
     made.create("busy", f"gpu=0,mem={4 * GIB - MIB}").hold(0, 10, 3, GIB, "python3")
-    for name, state, waits, short in (
-        ("chat", "parking", False, 0),
-        ("eval", "resuming", True, 0),
-        ("notebook", "parked", True, 700 * MIB),
-        ("train", "parked", False, 0),
+    for name, state, waits, told in (
+        ("chat", "parking", False, {}),
+        ("eval", "resuming", True, {"return_ns": 1_440_000_000}),
+        ("notebook", "parked", True, {"short_bytes": 700 * MIB}),
+        ("train", "parked", False, {}),
     ):
         one = made.create(name, f"gpu=0,mem={3 * GIB},idle_park_s=300")
-        one.hold(0, 11, 3, 1536 * MIB, "python3").park(state, waits, short_bytes=short)
+        one.hold(0, 11, 3, 1536 * MIB, "python3").park(state, waits, **told)
     made.write()
     return made
 
@@ -237,7 +237,7 @@ def test_what_is_parked_is_told_with_its_size_and_since_when(parked: CoreTree) -
 """) + ["│   0 │ busy      │  10 │          3 │       1024 │ python3 │"]
     assert [line for line in lines if line.startswith("GPU ")] == [
         "GPU 0: chat moves to the host, 1536 MiB, for 59 s so far",
-        "GPU 0: eval comes back, 1536 MiB, for 59 s so far",
+        "GPU 0: eval comes back, 1536 MiB, for 59 s so far, last return 1.4 s",
         "GPU 0: notebook waits for 3 s, 700 MiB of room are wanting: is parked for 59 s, 1536 MiB on the host",
         "GPU 0: train is parked for 59 s, 1536 MiB on the host",
     ]
@@ -259,6 +259,8 @@ def test_for_how_long_is_told_in_a_fitting_unit(
 def test_what_is_parked_is_told_to_machines(parked: CoreTree) -> None:
     query = "container,state,parked.memory,parked.reserved,wait,wait.short,idle_park,memory.used"
     options = ("--root", parked.root)
+    returns = smi("--csv", "--noheader", "--query=return.last", *options).stdout.splitlines()
+    assert returns == ["[N/A]", "[N/A]", "1.4 s", "[N/A]", "[N/A]"]
     assert smi("--csv", "--noheader", f"--query={query}", *options).stdout.splitlines() == [
         "busy, running, 0 MiB, 0 MiB, 0, [N/A], 0 s, 1024 MiB",
         "chat, parking, 1536 MiB, 1536 MiB, 0, [N/A], 300 s, 0 MiB",
@@ -270,7 +272,8 @@ def test_what_is_parked_is_told_to_machines(parked: CoreTree) -> None:
     assert cards.stdout == "3072 MiB, 3072 MiB\n"
     (card,) = json.loads(smi("--json", *options).stdout)["gpus"]
     assert card["memory"]["parked_bytes"] == card["memory"]["reserved_for_returns_bytes"] == 3 * GIB
-    busy, _, _, waiting, _ = card["containers"]
+    busy, _, back, waiting, _ = card["containers"]
+    assert (busy["last_return_s"], back["last_return_s"]) == (None, 1.44)
     assert (busy["state"], busy["state_s"], busy["idle_park_s"]) == ("running", None, 0)
     assert (waiting["state"], waiting["wait"]["short_bytes"]) == ("parked", 700 * MIB)
     assert 0 <= waiting["wait"]["wait_s"] < 60 and busy["wait"] is None
@@ -279,7 +282,7 @@ def test_what_is_parked_is_told_to_machines(parked: CoreTree) -> None:
     everything = smi("-q", "-d", "MEMORY,CONTAINERS", *options).stdout
     told = [" ".join(line.split()) for line in everything.splitlines()]
     for line in ("Parked : 3072 MiB", "State : parked", "Waits For Room : Yes", "Idle Park : 5m",
-                 "Room Wanting : 700 MiB"):  # fmt: skip
+                 "Room Wanting : 700 MiB", "Last Return : 1.4 s"):  # fmt: skip
         assert line in told
 
 
