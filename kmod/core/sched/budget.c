@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * A ceiling holds over any second: what was used within the last one, to within a
- * sixty-fourth, is no more than the ceiling. Who has a claim spends that as fast as it
- * wants. Who has none is paced: a token bucket fills at the rate of the ceiling, and one
- * that is ahead by a window waits until it is behind by one.
+ * sixty-fourth, is no more than the ceiling. A container with a claim spends that as fast as it
+ * wants. One without a claim is paced: the entity's lag, which under windows by the clock is
+ * behind the share, is behind the ceiling here. The container waits while it is ahead by half a
+ * window, until it is behind by as much.
  */
 #include "core/sched/budget.h"
 #include "core/sched/account.h"
@@ -26,9 +27,32 @@ bool cgpu_budget_is_needed(const struct cgpu_sched *s)
 	return false;
 }
 
+bool cgpu_budget_paces(const struct cgpu_sched *s, uint32_t slot)
+{
+	return s->plan.mode == CGPU_SCHED_DEMAND && cgpu_opened(s, slot) &&
+	       cgpu_budget_is_capped(s, slot);
+}
+
 bool cgpu_budget_is_used(const struct cgpu_sched *s)
 {
 	return cgpu_policy_conserves(s->config.policy) && cgpu_budget_is_needed(s);
+}
+
+/*
+ * So much more is due by the ceiling. Neither is much saved up, nor is a claim that was spent at
+ * once paid back twice: the second's sum remembers it.
+ */
+static void pace(struct cgpu_sched *s, uint32_t slot, int64_t ns)
+{
+	int64_t lag_ns = s->entity[slot].lag_ns + ns;
+
+	if (!cgpu_budget_paces(s, slot))
+		return;
+	if (lag_ns > CGPU_SCHED_BUDGET_SAVED_NS)
+		lag_ns = CGPU_SCHED_BUDGET_SAVED_NS;
+	if (lag_ns < -CGPU_SCHED_BUDGET_SAVED_NS)
+		lag_ns = -CGPU_SCHED_BUDGET_SAVED_NS;
+	cgpu_entity_set_lag(s, slot, lag_ns);
 }
 
 static void fill(struct cgpu_sched *s, uint32_t slot, uint64_t passed_ns, uint64_t bins)
@@ -37,9 +61,7 @@ static void fill(struct cgpu_sched *s, uint32_t slot, uint64_t passed_ns, uint64
 	uint64_t k;
 	uint32_t *used;
 
-	b->behind_ns += (int64_t)cgpu_part(passed_ns, s->share[slot].ceiling_ppm);
-	if (b->behind_ns > CGPU_SCHED_BUDGET_SAVED_NS)
-		b->behind_ns = CGPU_SCHED_BUDGET_SAVED_NS;
+	pace(s, slot, (int64_t)cgpu_part(passed_ns, s->share[slot].ceiling_ppm));
 	for (k = 1; k <= bins; k++) {
 		used = &b->used_bin_ns[(s->fair.budget_bin + k) % (CGPU_SCHED_BUDGET_BINS + 1)];
 		b->used_ns -= *used;
@@ -66,10 +88,7 @@ void cgpu_budget_use(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 
 	if (!cgpu_budget_is_capped(s, slot))
 		return;
-	b->behind_ns -= ns;
-	/* a claim that was spent at once is not paid back twice: the second's sum remembers it */
-	if (b->behind_ns < -CGPU_SCHED_BUDGET_SAVED_NS)
-		b->behind_ns = -CGPU_SCHED_BUDGET_SAVED_NS;
+	pace(s, slot, -ns);
 	ns -= cgpu_bin_add(&b->used_bin_ns[bin % bins], &b->used_ns, ns);
 	/* what it did not use may have been charged in the bin before */
 	for (k = 1; ns < 0 && k < 4; k++)
@@ -118,7 +137,7 @@ uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, boo
 {
 	struct cgpu_sched_budget *b = &s->slot[slot].budget;
 	uint64_t ppm = s->share[slot].ceiling_ppm, most, again, used, at_ns;
-	int64_t half = (int64_t)window_ns(s, slot) / 2;
+	int64_t half = (int64_t)window_ns(s, slot) / 2, lag_ns;
 	bool was;
 
 	if (!cgpu_budget_is_capped(s, slot))
@@ -131,22 +150,24 @@ uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, boo
 	again = most - cgpu_min(2 * (uint64_t)half, most / 2);
 	was = cgpu_budget_is_spent(s, slot);
 	b->is_spent = b->is_spent ? used > again : used >= most;
-	b->is_ahead = paced && (b->is_ahead ? b->behind_ns < half : b->behind_ns <= -half);
+	lag_ns = s->entity[slot].lag_ns;
+	b->is_ahead = paced && (b->is_ahead ? lag_ns < half : lag_ns <= -half);
 	/* it waited for its budget: what it costs to come to a card that rests is nobody's */
 	if (was && !cgpu_budget_is_spent(s, slot) && s->fair.curr >= CGPU_SCHED_SLOTS)
 		cgpu_budget_use(s, slot, -CGPU_SCHED_BUDGET_ENTRY_NS);
+	lag_ns = s->entity[slot].lag_ns;
 	at_ns = now_ns;
 	if (!b->is_spent && !b->is_ahead) {
 		if (!runs)
 			return NEVER;
 		at_ns += most - used;
 		if (paced)
-			at_ns = cgpu_min(at_ns, now_ns + (uint64_t)(b->behind_ns + half) *
+			at_ns = cgpu_min(at_ns, now_ns + (uint64_t)(lag_ns + half) *
 							CGPU_PPM / (CGPU_PPM - ppm));
 		return at_ns;
 	}
 	if (b->is_ahead)
-		at_ns += (uint64_t)(half - b->behind_ns) * CGPU_PPM / cgpu_max(ppm, 1);
+		at_ns += (uint64_t)(half - lag_ns) * CGPU_PPM / cgpu_max(ppm, 1);
 	if (b->is_spent)
 		at_ns = cgpu_max(at_ns, until_ns(s, b, again));
 	return at_ns;
@@ -157,9 +178,4 @@ bool cgpu_budget_is_spent(const struct cgpu_sched *s, uint32_t slot)
 	const struct cgpu_sched_budget *b = &s->slot[slot].budget;
 
 	return cgpu_budget_is_capped(s, slot) && (b->is_spent || b->is_ahead);
-}
-
-int64_t cgpu_budget_behind_ns(const struct cgpu_sched *s, uint32_t slot)
-{
-	return s->slot[slot].budget.behind_ns;
 }

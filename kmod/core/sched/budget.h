@@ -15,6 +15,9 @@ bool cgpu_budget_is_capped(const struct cgpu_sched *s, uint32_t slot);
 /* Somebody who holds the card open may not. */
 bool cgpu_budget_is_needed(const struct cgpu_sched *s);
 
+/* The entity's lag is behind the ceiling: windows are made on demand. */
+bool cgpu_budget_paces(const struct cgpu_sched *s, uint32_t slot);
+
 /* And ceilings are budgets, not parts of the card as under 0 to 3. */
 bool cgpu_budget_is_used(const struct cgpu_sched *s);
 
@@ -37,8 +40,5 @@ void cgpu_budget_use(struct cgpu_sched *s, uint32_t slot, int64_t ns);
 uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, bool runs,
 			    uint64_t now_ns);
 bool cgpu_budget_is_spent(const struct cgpu_sched *s, uint32_t slot);
-
-/* By how much the slot is behind its ceiling; below zero: ahead. */
-int64_t cgpu_budget_behind_ns(const struct cgpu_sched *s, uint32_t slot);
 
 #endif

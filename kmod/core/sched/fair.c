@@ -765,7 +765,7 @@ static bool may_be_urgent(const struct cgpu_sched *s, uint32_t slot, uint64_t no
 static uint64_t update_urgency(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
-	int64_t most_ns = CGPU_SCHED_BUDGET_BEHIND_NS, behind_ns = cgpu_budget_behind_ns(s, slot);
+	int64_t most_ns = CGPU_SCHED_BUDGET_BEHIND_NS, behind_ns = s->entity[slot].lag_ns;
 
 	if (f->lag_ns < behind_ns)
 		behind_ns = f->lag_ns;

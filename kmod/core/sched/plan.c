@@ -230,6 +230,11 @@ void cgpu_plan_keep_place(struct cgpu_sched *s, uint32_t slot, bool closes, uint
 					  now_ns + s->plan.period_ns : 0;
 }
 
+static bool is_paced(const struct cgpu_sched *s, uint32_t entity)
+{
+	return entity < CGPU_SCHED_SLOTS && cgpu_budget_paces(s, entity);
+}
+
 bool cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 {
 	int64_t lag[CGPU_SCHED_ENTITIES]; /* relative to the plan */
@@ -244,10 +249,6 @@ bool cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 		had[i] = s->entity[i].share_ppm != 0;
 		if (had[i])
 			lag[i] -= cgpu_entity_planned_lag(s, i, now_ns);
-		/* it goes on by the clock from where its budget is */
-		else if (mode == CGPU_SCHED_DEMAND && i < CGPU_SCHED_SLOTS &&
-			 cgpu_budget_behind_ns(s, i) < lag[i])
-			lag[i] = cgpu_budget_behind_ns(s, i);
 	}
 	cgpu_plan_begin(s);
 	for (i = 0; i < CGPU_SCHED_SLOTS; i++) {
@@ -296,7 +297,7 @@ bool cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 
 		/* an absent entity keeps a negative lag and loses a positive one */
 		if (!e->share_ppm)
-			cgpu_entity_set_lag(s, i, lag[i] < 0 ? lag[i] : 0);
+			cgpu_entity_set_lag(s, i, lag[i] < 0 || is_paced(s, i) ? lag[i] : 0);
 		else if (!had[i] || (notional && s->plan.period_ns != was))
 			cgpu_entity_set_lag(s, i, lag[i] + cgpu_entity_planned_lag(s, i, now_ns));
 		if (e->share_ppm)

@@ -60,7 +60,6 @@ struct cgpu_sched_stat {
 
 /* What a ceiling allows while windows are made on demand. */
 struct cgpu_sched_budget {
-	int64_t behind_ns;     /* its ceiling's time, less what it used; below 0: ahead */
 	uint64_t used_ns;      /* the sum of */
 	uint32_t used_bin_ns[65]; /* CGPU_SCHED_BUDGET_BINS and the one that is filled now */
 	bool is_spent;         /* of this second nothing is left */
@@ -130,7 +129,8 @@ struct cgpu_sched_slot {
 
 struct cgpu_sched_entity {
 	uint32_t share_ppm;
-	int64_t lag_ns;        /* as of mark_ns; without a share: what it had in advance */
+	/* as of mark_ns; without a share: what it had in advance, or behind its ceiling (budget) */
+	int64_t lag_ns;
 	uint64_t mark_ns;      /* on the card's clock */
 	uint64_t width_ns;     /* of its window, if all goes as planned */
 	uint64_t cost_ns;      /* lost on top, at its hand-over */
