@@ -151,17 +151,41 @@ void cgpu_entities_balance(struct cgpu_sched *s)
 			s->entity[i].lag_ns -= sum / 1000 * s->entity[i].share_ppm / shares * 1000;
 }
 
-int64_t cgpu_bin_add(uint32_t *bin_ns, uint64_t *sum_ns, int64_t ns)
+uint32_t *cgpu_second_part(struct cgpu_sched_second *of, uint64_t parts, uint64_t back)
 {
-	int64_t most = CGPU_SCHED_SECOND_NS;
+	return &of->bin_ns[(of->bin + parts + 1 - back) % (parts + 1)];
+}
 
-	if (ns < -(int64_t)*bin_ns)
-		ns = -(int64_t)*bin_ns;
-	if (ns > most - *bin_ns)
-		ns = most - *bin_ns;
-	*bin_ns += (uint32_t)ns;
-	*sum_ns += (uint64_t)ns;
-	return ns;
+void cgpu_second_move(struct cgpu_sched_second *of, uint64_t parts, uint64_t now_ns)
+{
+	uint64_t bin = now_ns / (CGPU_SCHED_SECOND_NS / parts);
+	uint32_t *oldest;
+	uint64_t k;
+
+	for (k = 0; k <= parts && of->bin < bin; k++) {
+		oldest = cgpu_second_part(of, parts, parts);
+		of->sum_ns -= *oldest;
+		*oldest = 0;
+		of->bin++;
+	}
+	of->bin = cgpu_max(of->bin, bin);
+}
+
+void cgpu_second_add(struct cgpu_sched_second *of, uint64_t parts, int64_t ns)
+{
+	int64_t most = CGPU_SCHED_SECOND_NS, more;
+	uint64_t back;
+	uint32_t *part;
+
+	for (back = 0; !back || (ns < 0 && back < parts / 16); back++) {
+		part = cgpu_second_part(of, parts, back);
+		more = ns < -(int64_t)*part ? -(int64_t)*part : ns;
+		if (more > most - *part)
+			more = most - *part;
+		*part += (uint32_t)more;
+		of->sum_ns += (uint64_t)more;
+		ns -= more;
+	}
 }
 
 /* Of those who opened the card: who may have work either runs or waits. */

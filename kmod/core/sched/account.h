@@ -76,12 +76,16 @@ void cgpu_entity_set_lag(struct cgpu_sched *s, uint32_t entity, int64_t lag_ns);
  */
 void cgpu_entities_balance(struct cgpu_sched *s);
 
+/* Time passed: what was had more than a second, in so many parts, ago is forgotten. */
+void cgpu_second_move(struct cgpu_sched_second *of, uint64_t parts, uint64_t now_ns);
+/* The part that is filled now, or was @back parts ago. */
+uint32_t *cgpu_second_part(struct cgpu_sched_second *of, uint64_t parts, uint64_t back);
 /*
- * Adds to a part of the last second, and to the sum of all. In a log that was read late there is
- * more than a second at once: it counts as one, of which there is nothing left for any share.
- * Return: what was added.
+ * Adds to the part that is filled; what is taken away may have been had in one before, within a
+ * sixteenth of a second. In a log that was read late there is more than a second at once: it
+ * counts as one, of which there is nothing left for any share.
  */
-int64_t cgpu_bin_add(uint32_t *bin_ns, uint64_t *sum_ns, int64_t ns);
+void cgpu_second_add(struct cgpu_sched_second *of, uint64_t parts, int64_t ns);
 
 /*
  * Counts what was granted, and spent at shut gates, up to @now_ns; charge() also charges the open

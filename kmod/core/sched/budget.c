@@ -55,73 +55,49 @@ static void pace(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 	cgpu_entity_set_lag(s, slot, lag_ns);
 }
 
-static void fill(struct cgpu_sched *s, uint32_t slot, uint64_t passed_ns, uint64_t bins)
-{
-	struct cgpu_sched_budget *b = &s->slot[slot].budget;
-	uint64_t k;
-	uint32_t *used;
-
-	pace(s, slot, (int64_t)cgpu_part(passed_ns, s->share[slot].ceiling_ppm));
-	for (k = 1; k <= bins; k++) {
-		used = &b->used_bin_ns[(s->fair.budget_bin + k) % (CGPU_SCHED_BUDGET_BINS + 1)];
-		b->used_ns -= *used;
-		*used = 0;
-	}
-}
-
 void cgpu_budgets_fill(struct cgpu_sched *s, uint64_t passed_ns, uint64_t now_ns)
 {
-	uint64_t bin = now_ns / BIN_NS, bins;
 	uint32_t i;
 
-	bins = cgpu_min(bin - cgpu_min(bin, s->fair.budget_bin), CGPU_SCHED_BUDGET_BINS + 1);
-	for (i = 0; i < s->slot_end; i++)
-		if (s->slot[i].present)
-			fill(s, i, passed_ns, bins);
-	s->fair.budget_bin = cgpu_max(bin, s->fair.budget_bin);
+	for (i = 0; i < s->slot_end; i++) {
+		pace(s, i, (int64_t)cgpu_part(passed_ns, s->share[i].ceiling_ppm));
+		cgpu_second_move(&s->slot[i].budget.used, CGPU_SCHED_BUDGET_BINS, now_ns);
+	}
 }
 
 void cgpu_budget_use(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 {
-	struct cgpu_sched_budget *b = &s->slot[slot].budget;
-	uint64_t bin = s->fair.budget_bin, bins = CGPU_SCHED_BUDGET_BINS + 1, k;
-
 	if (!cgpu_budget_is_capped(s, slot))
 		return;
 	pace(s, slot, -ns);
-	ns -= cgpu_bin_add(&b->used_bin_ns[bin % bins], &b->used_ns, ns);
-	/* what it did not use may have been charged in the bin before */
-	for (k = 1; ns < 0 && k < 4; k++)
-		ns -= cgpu_bin_add(&b->used_bin_ns[(bin + bins - k) % bins], &b->used_ns, ns);
+	cgpu_second_add(&s->slot[slot].budget.used, CGPU_SCHED_BUDGET_BINS, ns);
 }
 
-static uint32_t bin_at(const struct cgpu_sched *s, const struct cgpu_sched_budget *b, uint64_t k)
+/* The oldest parts leave first. */
+static uint32_t oldest_ns(struct cgpu_sched_second *used, uint64_t k)
 {
-	return b->used_bin_ns[(s->fair.budget_bin + k) % (CGPU_SCHED_BUDGET_BINS + 1)];
+	return *cgpu_second_part(used, CGPU_SCHED_BUDGET_BINS, CGPU_SCHED_BUDGET_BINS - k);
 }
 
 /* What was used within the last second. */
-static uint64_t used_ns(const struct cgpu_sched *s, const struct cgpu_sched_budget *b,
-			uint64_t now_ns)
+static uint64_t used_ns(struct cgpu_sched_second *used, uint64_t now_ns)
 {
-	/* of the oldest bin the part that is within it */
-	return b->used_ns - bin_at(s, b, 1) * (now_ns % BIN_NS) / BIN_NS;
+	/* of the oldest part what is within it */
+	return used->sum_ns - oldest_ns(used, 0) * (now_ns % BIN_NS) / BIN_NS;
 }
 
 /* When no more than @most_ns will have been used within the last second. */
-static uint64_t until_ns(const struct cgpu_sched *s, const struct cgpu_sched_budget *b,
-			 uint64_t most_ns)
+static uint64_t until_ns(struct cgpu_sched_second *used, uint64_t most_ns)
 {
-	uint64_t sum = b->used_ns, oldest, k;
+	uint64_t sum = used->sum_ns, oldest, k;
 
-	for (k = 1; k <= CGPU_SCHED_BUDGET_BINS && sum > most_ns; k++) {
-		oldest = bin_at(s, b, k);
+	for (k = 0; k < CGPU_SCHED_BUDGET_BINS && sum > most_ns; k++) {
+		oldest = oldest_ns(used, k);
 		if (sum - oldest <= most_ns)
-			return (s->fair.budget_bin + k - 1) * BIN_NS +
-			       (sum - most_ns) * BIN_NS / oldest;
+			return (used->bin + k) * BIN_NS + (sum - most_ns) * BIN_NS / oldest;
 		sum -= oldest;
 	}
-	return (s->fair.budget_bin + k) * BIN_NS;
+	return (used->bin + k + 1) * BIN_NS;
 }
 
 static uint64_t window_ns(const struct cgpu_sched *s, uint32_t slot)
@@ -143,7 +119,7 @@ uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, boo
 	if (!cgpu_budget_is_capped(s, slot))
 		return NEVER;
 	most = cgpu_part(CGPU_SCHED_SECOND_NS, ppm) + CGPU_SCHED_WINDOW_MIN_NS;
-	used = used_ns(s, b, now_ns);
+	used = used_ns(&b->used, now_ns);
 	/* what it runs in its sleep is told late */
 	if (s->slot[slot].fair.asleep)
 		most -= cgpu_min(most / 2, (CGPU_SWITCH_LOG_DEMAND_NS / 2));
@@ -169,7 +145,7 @@ uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, boo
 	if (b->is_ahead)
 		at_ns += (uint64_t)(half - lag_ns) * CGPU_PPM / cgpu_max(ppm, 1);
 	if (b->is_spent)
-		at_ns = cgpu_max(at_ns, until_ns(s, b, again));
+		at_ns = cgpu_max(at_ns, until_ns(&b->used, again));
 	return at_ns;
 }
 

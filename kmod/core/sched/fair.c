@@ -32,6 +32,7 @@
 #define NEVER UINT64_MAX
 #define SLOT_BIT(n) (1ULL << (n))
 #define CLAIM_NS (CGPU_SCHED_FAIR_CLAIM_S * 1000000000LL)
+#define PART_NS (CGPU_SCHED_SECOND_NS / CGPU_SCHED_FAIR_BINS)
 
 /* During this turn the runlist went on among others: it has yet to come to the one whose it is. */
 static bool went_on(const struct cgpu_sched *s)
@@ -96,8 +97,7 @@ static bool is_below(const struct cgpu_sched *s, uint32_t slot)
 /* Of what the bins reach back for: up to one of them more than a second. */
 static uint64_t part_of_bins(uint64_t ppm)
 {
-	return cgpu_part(CGPU_SCHED_SECOND_NS / (CGPU_SCHED_FAIR_BINS - 1) *
-				 CGPU_SCHED_FAIR_BINS, ppm);
+	return cgpu_part(PART_NS * (CGPU_SCHED_FAIR_BINS + 1), ppm);
 }
 
 /* And it has held its floor of the last second. */
@@ -107,7 +107,7 @@ static bool is_outranked(const struct cgpu_sched *s, uint32_t slot)
 
 	/* it waits for its turn */
 	floor_ns += floor_ns ? s->plan.period_ns / 4 : 0;
-	return is_below(s, slot) && s->slot[slot].fair.recent_ns >= floor_ns;
+	return is_below(s, slot) && s->slot[slot].fair.held.sum_ns >= floor_ns;
 }
 
 
@@ -170,7 +170,7 @@ static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t win
 	uint64_t room_ns = cgpu_min((uint64_t)window_ns, CGPU_SCHED_SECOND_NS);
 	uint64_t part = cgpu_part(CGPU_SCHED_SECOND_NS - room_ns, share(s, slot));
 
-	return part - cgpu_min(part, s->slot[slot].fair.recent_ns);
+	return part - cgpu_min(part, s->slot[slot].fair.held.sum_ns);
 }
 
 /*
@@ -217,9 +217,7 @@ static int64_t divide(struct cgpu_sched *s, int64_t ns, uint32_t without)
 
 static void note_held(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 {
-	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
-
-	cgpu_bin_add(&f->held_bin_ns[s->fair.bin % CGPU_SCHED_FAIR_BINS], &f->recent_ns, ns);
+	cgpu_second_add(&s->slot[slot].fair.held, CGPU_SCHED_FAIR_BINS, ns);
 }
 
 /* It held the card, or seemed to: so much less is due to it. */
@@ -227,26 +225,6 @@ static void take(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 {
 	s->slot[slot].fair.lag_ns -= ns;
 	note_held(s, slot, ns);
-}
-
-/* What was held more than a second ago no longer counts. */
-static void expire_bins(struct cgpu_sched *s, uint64_t now_ns)
-{
-	uint64_t bin = now_ns / (CGPU_SCHED_SECOND_NS / (CGPU_SCHED_FAIR_BINS - 1));
-	uint64_t passed = cgpu_min(bin - cgpu_min(bin, s->fair.bin), CGPU_SCHED_FAIR_BINS);
-	uint32_t i;
-
-	for (; passed; passed--) {
-		s->fair.bin++;
-		for (i = 0; i < s->slot_end; i++) {
-			struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
-			uint32_t *held = &f->held_bin_ns[s->fair.bin % CGPU_SCHED_FAIR_BINS];
-
-			f->recent_ns -= *held;
-			*held = 0;
-		}
-	}
-	s->fair.bin = bin;
 }
 
 /*
@@ -336,7 +314,8 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 
 	if (now_ns > s->fair.charged_to_ns)
 		s->fair.charged_to_ns = now_ns;
-	expire_bins(s, now_ns);
+	for (i = 0; i < s->slot_end; i++)
+		cgpu_second_move(&s->slot[i].fair.held, CGPU_SCHED_FAIR_BINS, now_ns);
 	/* hours of it say no more than a second does */
 	passed = cgpu_min(passed, CGPU_SCHED_SECOND_NS);
 	cgpu_budgets_fill(s, passed, now_ns);
@@ -729,7 +708,7 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t wi
 		return now_ns;
 	/* a floor falls due as what was held expires */
 	if (is_outranked(s, second))
-		return now_ns + CGPU_SCHED_SECOND_NS / (CGPU_SCHED_FAIR_BINS - 1);
+		return now_ns + PART_NS;
 	if (left >= CLAIM_NS)
 		return now_ns + unheld_ns(s, s->fair.next, window_ns);
 	for (i = 0; i < s->slot_end; i++)
@@ -755,7 +734,7 @@ static bool may_be_urgent(const struct cgpu_sched *s, uint32_t slot, uint64_t no
 	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
 
 	return !f->pauses || (!f->claims && !cgpu_divides(s, slot, now_ns) &&
-			      f->recent_ns < part_of_bins(share(s, slot)));
+			      f->held.sum_ns < part_of_bins(share(s, slot)));
 }
 
 /*
@@ -778,7 +757,7 @@ static uint64_t update_urgency(struct cgpu_sched *s, uint32_t slot, uint64_t now
 	if (!runnable(s, slot))
 		return NEVER;
 	if (f->pauses)
-		return now_ns + CGPU_SCHED_SECOND_NS / (CGPU_SCHED_FAIR_BINS - 1);
+		return now_ns + PART_NS;
 	return now_ns + (uint64_t)(CGPU_SCHED_BUDGET_BEHIND_NS + 1 - behind_ns);
 }
 

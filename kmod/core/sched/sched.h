@@ -23,8 +23,9 @@ enum cgpu_sched_limit {
 	CGPU_SCHED_NONE = 255,   /* no slot, no entity */
 	CGPU_SCHED_ACTIONS = 66, /* enough for any answer of a tick */
 	CGPU_SCHED_FAIR_CLAIM_S = 1000000000, /* more than any lag */
-	CGPU_SCHED_FAIR_BINS = 16,
-	/* a ceiling holds over any second, to within one of so many parts of it; */
+	/* what was held of a second is known to within one of so many parts of it, */
+	CGPU_SCHED_FAIR_BINS = 15,
+	/* what was used, to which a ceiling is held, to within one of more */
 	CGPU_SCHED_BUDGET_BINS = 64
 };
 
@@ -58,10 +59,16 @@ struct cgpu_sched_stat {
 	int64_t lag_ns;        /* due to it; below 0: taken beyond the entitlement */
 };
 
+/* What a container had of the last second. */
+struct cgpu_sched_second {
+	uint64_t sum_ns;       /* of */
+	uint32_t bin_ns[65];   /* parts, as many as it has, and the one that is filled: */
+	uint64_t bin;
+};
+
 /* What a ceiling allows while windows are made on demand. */
 struct cgpu_sched_budget {
-	uint64_t used_ns;      /* the sum of */
-	uint32_t used_bin_ns[65]; /* CGPU_SCHED_BUDGET_BINS and the one that is filled now */
+	struct cgpu_sched_second used; /* CGPU_SCHED_BUDGET_BINS */
 	bool is_spent;         /* of this second nothing is left */
 	bool is_ahead;         /* it is paced */
 };
@@ -87,8 +94,7 @@ struct cgpu_sched_fair_slot {
 	bool is_urgent;        /* behind its ceiling by so much that it goes before a claim */
 	uint32_t full_ppm;     /* its share while all have work */
 	int64_t lag_ns;        /* due to it; below 0: held beyond its share */
-	uint32_t held_bin_ns[16]; /* CGPU_SCHED_FAIR_BINS: what it held of late, by time, */
-	uint64_t recent_ns;    /* and their sum */
+	struct cgpu_sched_second held; /* CGPU_SCHED_FAIR_BINS */
 	uint64_t held_ns;      /* charged, and run by the log, since the log was read last */
 	uint64_t ran_ns;
 	uint64_t switched_ns;  /* from one of its processes to another, since then */
@@ -205,8 +211,6 @@ struct cgpu_sched_fair {
 	uint64_t went_on_ns;   /* by it one was loaded in another's turn */
 	uint64_t turns_from_ns; /* nobody has had the card since */
 	uint32_t loaded;       /* the context of this slot was loaded, or NONE */
-	uint64_t bin;          /* that is filled now */
-	uint64_t budget_bin;
 	uint64_t resting_mask; /* slots that the plan leaves out */
 	uint64_t kept_ns;      /* windows on demand are not given up before, */
 	uint64_t keep_ns;      /* that long after somebody slept; */
