@@ -74,12 +74,13 @@ def cgroups(pid: int, proc: str = "/proc") -> list[tuple[str, int]]:
             "memory.max", "memory.current",
         )  # fmt: skip
         path = place.path
-        while path not in ("", "/"):
+        while path:
             limit, used = (_number(f"{top}{path}/{name}") for name in names)
             if limit is not None and used is not None:
                 # Files that were read and are not used are given up before anybody is killed.
                 found.append((path, limit - used + _inactive_file(f"{top}{path}", old)))
-            path = os.path.dirname(path)
+            # The topmost has a limit where we are in a container ourselves.
+            path = os.path.dirname(path) if path != "/" else ""
     return found
 
 
