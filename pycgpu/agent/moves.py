@@ -58,6 +58,8 @@ def _ask(message: dict[str, Any], root: str, socket: str | None) -> dict[str, An
     path = socket or (client.SOCKET if agents else parking.SOCKET)
     try:
         return client.ask(message, path=path, timeout_s=TIMEOUT_S)
+    except PermissionError as error:
+        raise CgpuError(f"only root may {message['op']} a container: try sudo") from error
     except (OSError, ValueError) as error:
         if agents:
             raise CgpuError(f"the agent does not answer at {path}: {error}") from error

@@ -65,6 +65,8 @@ class Books:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        #: What the file said last: it is read ten times a second, and changes hardly ever.
+        self._said: tuple[str, list[Moving]] = ("", [])
 
     def moving(self) -> list[Moving]:
         """Return the containers that are not running."""
@@ -72,7 +74,12 @@ class Books:
 
     def listed(self) -> list[Moving]:
         """Return them, and those that run and wait for room."""
-        return [parse(line) for line in self._tree.text("parking").splitlines()]
+        text = self._tree.text("parking")
+        said, listed = self._said
+        if text != said:
+            listed = [parse(line) for line in text.splitlines()]
+            self._said = text, listed
+        return list(listed)
 
     def park(self, container_id: str, pids: list[int], hold: bool = False) -> None:
         """

@@ -9,13 +9,17 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from enum import IntEnum
 
 from pycgpu.errors import CgpuError
+from pycgpu.parking import stopped
 from pycgpu.parking.checkpoint_helper import NOT_INITIALIZED, NOT_READY
 
 #: A helper that has not answered by then is ended: a copy to the host takes 0.5 s a GiB (H200).
 TIMEOUT_S = 180.0
+#: Nor does it answer for a process that stands still, which is asked so often.
+_STILL_S = 1.0
 _START_S = 20.0
 _QUICK_S = 5.0
 
@@ -110,7 +114,7 @@ class Checkpoint:
             try:
                 helper.stdin.write(f"{operation} {pid}\n".encode())
                 helper.stdin.flush()
-                return self._line(helper, timeout_s)
+                return self._line(helper, timeout_s, pid)
             except (OSError, CheckpointError) as error:
                 self._end()
                 raise CheckpointError(f"{operation} of process {pid}: {error}") from error
@@ -133,10 +137,14 @@ class Checkpoint:
             raise CheckpointError(f"no container can be parked here: {said.removeprefix('error ')}")
         return self._helper
 
-    def _line(self, helper: subprocess.Popen[bytes], timeout_s: float) -> str:
+    def _line(self, helper: subprocess.Popen[bytes], timeout_s: float, pid: int = 0) -> str:
         assert helper.stdout is not None
-        if not select.select([helper.stdout], [], [], timeout_s)[0]:
-            raise CheckpointError(f"no answer for {timeout_s:g} s")
+        end_s = time.monotonic() + timeout_s
+        while not select.select([helper.stdout], [], [], _STILL_S)[0]:
+            if pid and (why := stopped.reason(pid)):
+                raise CheckpointError(why)
+            if time.monotonic() > end_s:
+                raise CheckpointError(f"no answer for {timeout_s:g} s")
         line = helper.stdout.readline()
         if not line:
             raise CheckpointError("the helper has ended")

@@ -17,17 +17,17 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pycgpu.errors import CgpuError
-from pycgpu.parking import host_memory, rules
+from pycgpu.parking import host_memory, rules, stopped
 from pycgpu.parking.books import Books, Wanting
 from pycgpu.parking.checkpoint import Checkpoint, CheckpointError, ProcessState
 from pycgpu.parking.idle import Idleness, Idler, Moves, choose
 from pycgpu.parking.wishes import Process
 from pycgpu.request.model import MIB
 from pycgpu.tree import nvml_library
-from pycgpu.tree.moving import State
+from pycgpu.tree.moving import Moving, State
 
 log = logging.getLogger("cgpud")
 
@@ -36,13 +36,15 @@ LOOK_S = 0.1
 #: What the card has of others is asked so often, so that a call that ends meanwhile is not missed.
 _SAMPLES, _SAMPLE_PAUSE_S = 3, 0.01
 _RETRY_S = 1.0
+#: Who waits for room asks for it so often: each time the driver is asked what others have.
+_ROOM_LOOK_S = 0.5
 _BUSY = "is parked already, or moves at the moment"
 _NOT_PARKED = "is not parked"
 _IDLE_LOOK_S = 1.0
 #: Who could not be parked is left alone for so long.
 _SPARE_S = 60.0
 #: A process that is between two states settles by itself.
-_SETTLE_S, _SETTLE_PAUSE_S = 30.0, 0.05
+_SETTLE_S, _SETTLE_PAUSE_S, _SETTLE_AGAIN_S = 30.0, 0.05, 1.0
 
 
 class ParkError(CgpuError):
@@ -64,7 +66,9 @@ class Parking:
         self._books = books
         self._checkpoint = checkpoint or Checkpoint()
         self._move = threading.Lock()
+        #: The look's own: whoever else moves a container says that it is to be looked at anew.
         self._watched: dict[str, dict[int, Process]] = {}
+        self._renewed: set[str] = set()
         self._tried_s: dict[str, float] = {}
         self._idleness, self._begun = Idleness(), Moves()
         self._idlers: list[Idler] = []
@@ -97,8 +101,7 @@ class Parking:
             except (CgpuError, OSError) as error:
                 self._settle(container_id, pids)
                 raise ParkError(f"{container_id} was not parked, and goes on: {error}") from error
-            # What its threads do from here on is looked at anew.
-            self._forget(container_id)
+            self._renewed.add(container_id)
             return sum(o.parked_bytes for o in self._books.moving() if o.id == container_id)
 
     def resume(self, container_id: str) -> None:
@@ -114,6 +117,8 @@ class Parking:
             found = moved.get(container_id)
             if found is None:
                 raise ParkError(f"{container_id} {_NOT_PARKED}")
+            if why := _stand_still(found.pids):
+                raise ParkError(f"{container_id} cannot come back: {why}")
             self._reserve(container_id)
             self._settle(container_id, found.pids)
 
@@ -155,16 +160,14 @@ class Parking:
         self._forget_all_but({one.id for one in moved})
         for one in moved:
             if one.state is not State.PARKED:
-                # Of an agent that has ended; or it is moving now, and then nothing is left to do.
-                with self._unless_busy() as free:
-                    if free and any(
-                        (o.id, o.state) == (one.id, one.state) for o in self._books.moving()
-                    ):
-                        self._settle(one.id, one.pids, parked=one.state is State.PARKING)
+                if now_s >= self._tried_s.get(one.id, 0.0):
+                    self._settle_left(one)
+                    self._tried_s[one.id] = time.monotonic() + _SETTLE_AGAIN_S
                 continue
             processes = self._watched.setdefault(one.id, {})
             for pid in one.pids:
-                processes.setdefault(pid, Process(pid))
+                if pid not in processes:
+                    processes[pid] = Process(pid)
             if all(process.has_ended() for process in processes.values()):
                 with contextlib.suppress(OSError):
                     self._books.running(one.id)
@@ -172,10 +175,29 @@ class Parking:
             wanted = one.asked_ns or (
                 not one.held and any(process.wants(now_s) for process in processes.values())
             )
-            if wanted and now_s >= self._tried_s.get(one.id, 0.0):
-                self._tried_s[one.id] = now_s + LOOK_S
+            if not wanted or now_s < self._tried_s.get(one.id, 0.0):
+                continue
+            self._tried_s[one.id] = now_s + (_ROOM_LOOK_S if one.asked_ns else LOOK_S)
+            if not _stand_still(one.pids):
                 self._come_back(one.id, now_s)
         return LOOK_S if moved else 2 * LOOK_S
+
+    def _settle_left(self, left: Moving) -> None:
+        """
+        Settle what an agent that has ended left halfway, unless it moves now.
+
+        One that stands still, or fails again, is settled later: others would wait meanwhile.
+        """
+        with self._unless_busy() as free:
+            if not free or _stand_still(left.pids):
+                return
+            if not any((o.id, o.state) == (left.id, left.state) for o in self._books.moving()):
+                return
+            try:
+                was_parking = left.state is State.PARKING
+                self._settle(left.id, left.pids, was_parking, _SETTLE_PAUSE_S)
+            except CgpuError as error:
+                log.warning("%s", error)
 
     def _look_for_idlers(self, now_s: float) -> None:
         """Find out who is idle."""
@@ -249,7 +271,8 @@ class Parking:
         try:
             self.resume(container_id)
         except NoRoom as error:
-            if error.wanting.card is not None:
+            # Who is idle was looked for a second ago at most.
+            if error.wanting.card is not None and self._idlers:
                 wanted = {error.wanting.card: error.wanting.short_bytes}
                 self._make_room(container_id, wanted, now_s)
         except (CgpuError, OSError) as error:
@@ -273,13 +296,11 @@ class Parking:
         held = self._holders(container_id)
         if any(one.id == container_id for one in self._books.moving()):
             raise ParkError(f"{container_id} {_BUSY}")
+        if why := _stand_still(held):
+            raise ParkError(f"{container_id} cannot be parked: {why}")
         self._checkpoint.start()
         pids = []
         for pid, size in held.items():
-            if _is_stopped(pid):
-                raise ParkError(
-                    f"{container_id} cannot be parked: process {pid} is stopped; continue it first"
-                )
             state = self._checkpoint.state(pid)
             if state is ProcessState.GONE:
                 continue
@@ -331,8 +352,8 @@ class Parking:
 
     def _leave(self, pids: Sequence[int]) -> None:
         for pid in pids:
-            if _is_stopped(pid):
-                raise CheckpointError(f"process {pid} is stopped")
+            if why := stopped.reason(pid):
+                raise CheckpointError(why)
             self._checkpoint.lock(pid)
         for pid in pids:
             self._checkpoint.checkpoint(pid)
@@ -363,17 +384,27 @@ class Parking:
                 most[minor] = max(most.get(minor, 0), foreign)
         return most
 
-    def _settle(self, container_id: str, pids: Sequence[int], parked: bool = False) -> None:
+    def _settle(
+        self,
+        container_id: str,
+        pids: Sequence[int],
+        parked: bool = False,
+        patience_s: float = _SETTLE_S,
+    ) -> None:
         """
         Bring all processes to where they run, and close the books.
 
         Args:
             parked: they may also all be parked, which was the aim.
+            patience_s: for so long a step of the driver's is tried that fails.
+
+        Raises:
+            CgpuError: not all are there; their room stays reserved, and a later look tries again.
         """
         if parked and all(self._checkpoint.state(pid) is ProcessState.CHECKPOINTED for pid in pids):
             self._books.parked(container_id)
             return
-        deadline = time.monotonic() + _SETTLE_S
+        deadline = time.monotonic() + patience_s
         failed: CgpuError | None = None
         # First all that must be copied: no process goes on before the others of its container.
         for aim in (ProcessState.CHECKPOINTED, ProcessState.LOCKED):
@@ -383,14 +414,15 @@ class Parking:
                 except CgpuError as error:
                     failed = error
         if failed is not None:
-            # Its room stays reserved, and the next look tries again.
             raise ParkError(f"{container_id} is not back yet: {failed}") from failed
-        self._forget(container_id)
+        self._renewed.add(container_id)
         with contextlib.suppress(OSError):
             self._books.running(container_id)
 
     def _bring(self, pid: int, out_of: ProcessState, deadline: float) -> None:
         """Have a process leave one state. CheckpointError: it does not."""
+        if why := stopped.reason(pid):
+            raise CheckpointError(why)
         step = self._checkpoint.restore
         if out_of is ProcessState.LOCKED:
             step = self._checkpoint.unlock
@@ -399,7 +431,7 @@ class Parking:
                 step(pid)
             except CheckpointError:
                 # Or somebody had begun it, or it has died.
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or stopped.reason(pid):
                     raise
                 time.sleep(_SETTLE_PAUSE_S)
         if state is ProcessState.FAILED:
@@ -413,13 +445,13 @@ class Parking:
     def _forget_all_but(self, ids: set[str]) -> None:
         for container_id in self._watched.keys() - ids:
             self._forget(container_id)
+        while self._renewed:
+            self._forget(self._renewed.pop())
 
 
-def _is_stopped(pid: int) -> bool:
-    """Return whether it is stopped: libcuda would wait for its answer for ever."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
-    return False
+def _stand_still(pids: Iterable[int]) -> str:
+    """Return why one of them stands still; "": none does."""
+    return next((why for pid in pids if (why := stopped.reason(pid))), "")
 
 
 def _used() -> dict[int, int]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import select
 import struct
 import time
 from bisect import bisect_right
@@ -47,22 +48,24 @@ class Process:
         self._due_s = 0.0
         self._maps: list[tuple[int, int, str]] = []
         self._mapped_s = 0.0
-        self._memory = -1
+        self._memory = self._pidfd = -1
+        self._end = select.poll()
+        # Otherwise it has ended already.
+        with contextlib.suppress(ProcessLookupError):
+            self._pidfd = os.pidfd_open(pid)
+            self._end.register(self._pidfd, select.POLLIN)
 
     def close(self) -> None:
-        """Close what is kept open."""
-        for fd in [*self._threads.values(), *([self._memory] if self._memory >= 0 else [])]:
-            os.close(fd)
+        """Close what is kept open. Nothing is asked of it any more."""
+        for fd in [*self._threads.values(), self._memory, self._pidfd]:
+            if fd >= 0:
+                os.close(fd)
         self._threads.clear()
-        self._memory = -1
+        self._memory = self._pidfd = -1
 
     def has_ended(self) -> bool:
-        """Return whether it is no more, or a zombie."""
-        try:
-            with open(f"{self._directory}/stat", "rb") as file:
-                return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
-        except OSError:
-            return True
+        """Return whether no thread of it is left."""
+        return self._pidfd < 0 or bool(self._end.poll(0))
 
     def wants(self, now_s: float) -> bool:
         """Return whether a thread waits for the card; False also while no look is due."""

@@ -101,8 +101,8 @@ static void *serve(void *unused)
 	while ((fd = accept(listening, NULL, NULL)) >= 0) {
 		if (read(fd, &what, 1) == 1) {
 			status = act(what);
-			if (write(fd, &status, sizeof(status)) < 0)
-				perror("cuda");
+			/* who asked may have ended meanwhile */
+			send(fd, &status, sizeof(status), MSG_NOSIGNAL);
 		}
 		close(fd);
 	}

@@ -7,6 +7,7 @@
  *   queue    it submits something that the card does not begin
  *   wait     it waits in CUDA, having submitted nothing, until the next line
  *   fail     its next checkpoint fails
+ *   halt     it stops itself amid its next return, as by SIGSTOP from beside
  */
 #define main tenant_main
 #include "tenant.c"
@@ -27,7 +28,7 @@ void cuMoves(int (*leaves)(void), int (*returns)(void));
 static uint32_t held;
 static uint64_t grown[GROWN_MAX]; /* bytes */
 static uint32_t grown_count;
-static int fails;
+static int fails, halts;
 static _Atomic uint64_t *words; /* GP_GET, and above it GP_PUT */
 
 static void submit(bool done)
@@ -88,6 +89,9 @@ static int program_returns(void)
 {
 	uint32_t i;
 
+	if (halts)
+		raise(SIGSTOP);
+	halts = 0;
 	for (i = grown_count; i--;) {
 		struct nv_memory_alloc params = { .size = grown[i] };
 
@@ -156,6 +160,7 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
 		fails = line[0] == 'f';
+		halts = line[0] == 'h' || (halts && line[0] == 'w');
 		if (!strcmp(line, "work\n"))
 			puts(work());
 		else if (!strncmp(line, "grow ", 5))
