@@ -24,7 +24,7 @@ from tests.gpu.group_harm import group_harm
 from tests.gpu.groups import group_pausing, groups
 from tests.gpu.memory import memory, overhead
 from tests.gpu.mps import mps
-from tests.gpu.parking import notebooks, parking
+from tests.gpu.parking import notebooks, park_cycles, parking
 from tests.gpu.peers import peers
 from tests.gpu.report import Report
 from tests.gpu.serving import (
@@ -46,14 +46,16 @@ SECTIONS = (
     *(used, accounting, many, crowd),
     *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards, gang),
     *(groups, group_pausing, group_harm),
-    *(parking, notebooks),
+    *(parking, park_cycles, notebooks),
     *(serving, decoding, transformer, several, trainers, pausing, steps, adversaries),
 )
+#: need none of the programs that are compiled
+OF_PYTHON = (parking, park_cycles, notebooks)
 #: compare with what they measure themselves, not with fixed work alone
 OF_THEMSELVES = (
     *(allowed, getters, pools, tools, gang),
     *(groups, group_pausing, group_harm),
-    *(parking, notebooks),
+    *OF_PYTHON,
     *(serving, decoding, transformer, several, trainers, pausing, steps),
 )
 
@@ -67,10 +69,11 @@ def main(out: Path, names: Sequence[str]) -> int:
             print(f"bench-gpu: no section {name!r}: {', '.join(known)}", file=sys.stderr)
             return 2
     out.mkdir(parents=True, exist_ok=True)
-    report = Report()
+    report = Report(out)
     with tempfile.TemporaryDirectory(prefix="cgpu-bench-") as work:
         bench = Bench(Path(work), report)
-        bench.build()
+        if not names or set(names) - {section.__name__ for section in OF_PYTHON}:
+            bench.build()
         for section in SECTIONS:
             wanted = not names or section.__name__ in names
             if not wanted and not (section is alone and needs_alone):
@@ -83,8 +86,6 @@ def main(out: Path, names: Sequence[str]) -> int:
                 traceback.print_exc()
                 report.check(f"{section.__name__}: ended early", repr(error), "", "", False)
             print(f"-- {section.__name__}: {time.monotonic() - start:.0f} s", flush=True)
-            # what has been found must not be lost with the machine
-            report.write(out)
     print(f"{len(report.checks)} checks, {len(report.failed)} failed")
     return len(report.failed)
 

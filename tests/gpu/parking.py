@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
 """
 Containers that step off the card: how long that takes, what it costs others, and ten notebooks on
-a card on which three fit.
+a card on which three fit. A section ends within SECTION_S: a card is lent for ten minutes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import statistics
 import subprocess
@@ -14,41 +15,66 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from tests.gpu.serving import Asked, Load, ends, measure, servers, start
+from pycgpu.agent import moves
+from pycgpu.errors import CgpuError
+from pycgpu.parking import host_memory, rules
+from tests.gpu.serving import Asked, Load, measure, servers, start
 from tests.gpu.tenants import (
-    CGPU,
     PROGRAMS,
+    TREE,
     Bench,
     agent_threads_s,
+    ended,
     node,
     table,
+    wait_for,
     wait_for_end,
 )
 
 MIB, GIB = 1 << 20, 1 << 30
-MOVES, CYCLES = 5, 200
+SECTION_S = 450.0
+SIZE_GIB, MOVES = 8, 5
+#: The limit of the server that others are moved beside.
+SERVER = "20G"
+#: As many as fit into a section: several runs of it add up.
+CYCLES, CYCLES_S = 1000, 400.0
+PARKED, COST_S = 20, 20
 #: The notebooks': ten of 14 GiB where 48 GiB are left.
-COUNT, MODEL_GIB, ROOM_GIB = 10, 14, 48
+COUNT, FIT, MODEL_GIB, ROOM_GIB = 10, 3, 14, 48
+#: Of the host's memory beside a notebook's model.
+PROGRAM_BYTES = 3 * GIB // 2
 #: People run a cell so often; for so long.
 CELL_S, DAY_S = (30.0, 120.0), 240.0
+#: After the day: the same by starting programs anew, and by refusing.
+AFTER_S = 90.0
 IDLE_S = 5
 START_S = 240.0
+CALL_S = 120.0
+NOTEBOOK = PROGRAMS / "notebook.py"
 
 
 @contextlib.contextmanager
 def notebook(name: str, gib: float, *options: str) -> Iterator[Asked]:
-    """A notebook under ``cgpu run``, not ready yet."""
+    """A notebook under ``cgpu run``; :func:`load` has it begin."""
     seed = random.Random(name).randint(1, 1 << 30)
-    program = [sys.executable, PROGRAMS / "notebook.py", gib, seed]
     limit = f"{int(gib * 1024) + 1536}M"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with ends(start(program, name, ("--mem", limit, *options), **pipes)) as process:
+    program = [sys.executable, NOTEBOOK, gib, seed]
+    # One that is parked would come back only to end.
+    with ended(start(program, name, ("--mem", limit, *options), **pipes)) as (process,):
         yield Asked(process)
 
 
-def cell(found: Asked, timeout_s: float = 120) -> tuple[float, bool]:
+def load(found: Asked) -> None:
+    """Have it load its model."""
+    found.say()
+    found.line(START_S)
+
+
+def cell(found: Asked, timeout_s: float = CALL_S) -> tuple[float, bool]:
     """Run a cell; return how long its person waited, and whether the model is what it was."""
     began = time.monotonic()
     found.say()
@@ -56,122 +82,198 @@ def cell(found: Asked, timeout_s: float = 120) -> tuple[float, bool]:
     return time.monotonic() - began, same
 
 
-def cgpu(*words: str) -> str:
-    done = subprocess.run([*CGPU, *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return done.stdout
+def park(name: str, hold: bool = False) -> None:
+    moves.park(name, str(TREE), hold=hold)
+
+
+def resume(name: str) -> None:
+    moves.resume(name, str(TREE))
+
+
+def is_back(name: str) -> None:
+    """Wait for the end of its return: its call may end before the books are closed."""
+    wait_for(lambda: node(f"0/{name}/state") == "running", f"the end of {name}'s return")
+
+
+def moved_s(name: str) -> float:
+    """What its moves have taken so far."""
+    return table(f"0/{name}/stat").get("moves_ns", 0) / 1e9
 
 
 def parking(bench: Bench) -> None:
     """Times of moves, what they cost a server beside them, and what parked ones cost the host."""
     report = bench.report
-    with notebook("n", 8) as found:
-        found.line(START_S)
+    with notebook("n", SIZE_GIB) as found:
+        load(found)
         alone_s = statistics.median(cell(found)[0] for _ in range(MOVES))
-        out_s, back_s, same = [], [], True
-        for _ in range(MOVES):
-            began = time.monotonic()
-            cgpu("park", "n")
-            out_s.append(time.monotonic() - began)
+        rows, same = [], True
+        for number in range(MOVES):
+            before_s = moved_s("n")
+            park("n")
+            out_s = moved_s("n") - before_s
             report.equal("charged while it is parked", table("0/n/stat")["current_bytes"], 0)
-            took_s, kept = cell(found)
-            back_s.append(took_s - alone_s)
+            call_s, kept = cell(found)
+            is_back("n")
+            back_s = table("0/n/stat")["last_return_ns"] / 1e9
+            rows.append([number + 1, out_s, back_s, call_s - alone_s])
+            report.check(f"move {number + 1}: out, back", f"{out_s:.2f}, {back_s:.2f}", "s")
             same &= kept
-        report.most("8 GiB: out", statistics.median(out_s), 4, "s")
-        report.most("8 GiB: back, beyond the call itself", statistics.median(back_s), 1.6, "s")
-        report.equal("8 GiB: its content is the same", same, True)
+        report.table(f"{SIZE_GIB} GiB", ["", "out, s", "back, s", "its call, s"], rows)
+        out_s, back_s, call_s = (statistics.median(row[at] for row in rows) for at in (1, 2, 3))
+        report.most(f"{SIZE_GIB} GiB: out", out_s, 4, "s")
+        report.most(f"{SIZE_GIB} GiB: back", back_s, 1.6, "s")
+        report.most(f"{SIZE_GIB} GiB: from the call to its result", call_s, 1.7, "s")
+        report.equal(f"{SIZE_GIB} GiB: its content is the same", same, True)
         beside_a_server(bench)
     wait_for_end()
-    cycles(bench)
     cost(bench)
 
 
-def beside_a_server(bench: Bench) -> None:
-    """One that serves, while another is moved all the time; that one is there already."""
-    load = Load()
-    with servers("graph", {"s": ("--mem", "20G")}) as found:
-        alone = measure(load, found)
-        ended = threading.Event()
+class Mover:
+    """Moves one container out and back, again and again, until it is told to end."""
 
-        def move() -> None:
-            while not ended.is_set():
-                cgpu("park", "n", "--hold")
-                cgpu("resume", "n")
+    def __init__(self, name: str) -> None:
+        self.moves = 0
+        self.failed = ""
+        self._name = name
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
 
-        mover = threading.Thread(target=move)
-        mover.start()
+    def _run(self) -> None:
         try:
-            beside = measure(load, found)
+            while not self._ended.is_set():
+                park(self._name, hold=True)
+                resume(self._name)
+                self.moves += 1
+        except CgpuError as error:
+            self.failed = str(error)
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def beside_a_server(bench: Bench) -> None:
+    """One that serves: while another is there, is parked, and is moved all the time."""
+    load = Load()
+    with servers("graph", {"s": ("--mem", SERVER)}) as found:
+        alone = measure(load, found)
+        park("n", hold=True)
+        parked = measure(load, found)
+        resume("n")
+        mover = Mover("n")
+        try:
+            moved = measure(load, found)
         finally:
-            ended.set()
-            mover.join()
+            mover.end()
     wait_for_end("s")
-    for key in ("token_p50_ms", "token_p99_ms"):
-        part = beside[key] / alone[key] * 100
-        bench.report.most(f"a server while others are moved: {key}, of alone", part, 110)
+    bench.report.equal("a server while others are moved: a move failed", mover.failed, "")
+    bench.report.least("a server while others are moved: moves", mover.moves, 1, "")
+    for label, row in (("are parked", parked), ("are moved", moved)):
+        for key in ("token_p50_ms", "token_p99_ms"):
+            part = row[key] / alone[key] * 100
+            bench.report.most(f"a server while others {label}: {key}, of alone", part, 110)
 
 
-def cycles(bench: Bench) -> None:
+def park_cycles(bench: Bench) -> None:
     """Out and back, many times."""
+    end_s = time.monotonic() + CYCLES_S
     with notebook("n", 0.25) as found:
-        found.line(START_S)
-        kept, began = 0, time.monotonic()
-        for _ in range(CYCLES):
-            cgpu("park", "n")
+        load(found)
+        cell(found)
+        done = kept = 0
+        began_s = time.monotonic()
+        while done < CYCLES and time.monotonic() < end_s:
+            park("n")
             kept += cell(found)[1]
-        took_s = (time.monotonic() - began) / CYCLES
+            is_back("n")
+            done += 1
+            if done % 50 == 0:
+                bench.report.check(f"{done} moves out and back: with the same content", kept)
+        took_s = (time.monotonic() - began_s) / done
     wait_for_end()
-    bench.report.equal("moves out and back with the same content", kept, CYCLES)
+    bench.report.equal(f"{done} moves out and back: with another content", done - kept, 0)
     bench.report.check("256 MiB: out and back, one time", took_s, "s")
 
 
 def cost(bench: Bench) -> None:
     """The agent's time for twenty that are parked and wait for nothing."""
     with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(notebook(f"n{n}", 0.1)) for n in range(20)]
+        names = [f"n{n}" for n in range(PARKED)]
+        found = [stack.enter_context(notebook(name, 0.1)) for name in names]
+        for one in found:
+            one.say()
         for one in found:
             one.line(START_S)
-        for n in range(20):
-            cgpu("park", f"n{n}")
+        for name in names:
+            park(name)
         time.sleep(2)
-        before, seconds = sum(agent_threads_s().values()), 20
-        time.sleep(seconds)
-        part = (sum(agent_threads_s().values()) - before) / seconds * 100
-        bench.report.most("20 parked: the agent's time", part, 0.1, "% of a processor")
+        before_s, began_s = agent_threads_s(), time.monotonic()
+        time.sleep(COST_S)
+        took_s = time.monotonic() - began_s
+        spent_s = {name: s - before_s.get(name, 0.0) for name, s in agent_threads_s().items()}
+        bench.report.table(
+            f"The agent, {PARKED} parked",
+            ["thread", "% of a processor"],
+            [[name, s / took_s * 100] for name, s in spent_s.items()],
+        )
+        bench.report.check(f"{PARKED} parked: the agent's time", percent(spent_s, took_s), "%")
+        # What looks after the parked is Python; the agent's other threads have names of ours.
+        looks_s = {name: s for name, s in spent_s.items() if not name.startswith("cgpud-")}
+        part = percent(looks_s, took_s)
+        bench.report.most(f"{PARKED} parked: looking after them", part, 0.1, "% of a processor")
         waited_s, same = cell(found[0])
-        bench.report.most("one of 20 parked: its call", waited_s, 2, "s")
-        bench.report.equal("one of 20 parked: its content is the same", same, True)
+        bench.report.most(f"one of {PARKED} parked: its call", waited_s, 2, "s")
+        bench.report.equal(f"one of {PARKED} parked: its content is the same", same, True)
     wait_for_end()
+
+
+def percent(spent_s: dict[str, float], took_s: float) -> float:
+    """Of a processor."""
+    return sum(spent_s.values()) / took_s * 100
 
 
 class Day:
     """What the people of some notebooks met."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: str) -> None:
+        self.label = label
         self.waits_s: list[float] = []
-        self.lost = self.refused = 0
+        self.moves: int | str = "–"
+        self.lost = self.stuck = self.refused = 0
 
-    def row(self, label: str, moves: int | str) -> list[Any]:
+    def wait_s(self, part: float) -> str:
         waits_s = sorted(self.waits_s)
-        p50, p99 = (
-            f"{waits_s[min(int(len(waits_s) * part), len(waits_s) - 1)]:.1f}" if waits_s else "–"
-            for part in (0.5, 0.99)
-        )
-        return [label, len(waits_s), p50, p99, moves, self.refused, self.lost]
+        if not waits_s:
+            return "–"
+        return f"{waits_s[min(int(len(waits_s) * part), len(waits_s) - 1)]:.1f}"
+
+    def row(self) -> list[Any]:
+        waits = [self.wait_s(0.5), self.wait_s(0.99)]
+        ends = [self.moves, self.refused, self.stuck, self.lost]
+        return [self.label, len(self.waits_s), *waits, *ends]
+
+    def tell(self, bench: Bench) -> None:
+        said = f"{self.wait_s(0.5)}, {self.wait_s(0.99)}"
+        bench.report.check(f"{self.label}: {len(self.waits_s)} cells: wait p50, p99", said, "s")
 
 
-def live(found: list[Asked], day: Day) -> None:
+def live(found: list[Asked], day: Day, seconds: float) -> None:
     """Everybody runs a cell now and then."""
 
     def person(number: int, one: Asked) -> None:
-        rest, end_s = random.Random(number), time.monotonic() + DAY_S
+        rest, end_s = random.Random(number), time.monotonic() + seconds
         time.sleep(rest.uniform(0, CELL_S[0]))
         while time.monotonic() < end_s:
-            waited_s, same = cell(one, 600)
+            try:
+                waited_s, same = cell(one)
+            except (RuntimeError, OSError, ValueError):
+                day.stuck += 1
+                return
             day.waits_s.append(waited_s)
             day.lost += not same
-            time.sleep(rest.uniform(*CELL_S))
+            time.sleep(min(rest.uniform(*CELL_S), max(end_s - time.monotonic(), 0)))
 
     people = [threading.Thread(target=person, args=pair) for pair in enumerate(found)]
     for one in people:
@@ -180,78 +282,121 @@ def live(found: list[Asked], day: Day) -> None:
         one.join()
 
 
-def parks() -> int:
-    """How often a container was parked, by the stream of events."""
-    return len(cgpu("events", "--kind", "parked").splitlines())
-
-
 @contextlib.contextmanager
 def filled(bench: Bench) -> Iterator[None]:
     """A tenant of ours leaves so much of the card."""
     memory = table("0/memory")
     gib = (memory["total"] - memory["reserved"] - memory["used"]) // GIB - ROOM_GIB
     with notebook("rest", gib) as found:
-        found.line(START_S)
+        load(found)
+        bench.report.check("left of the card for the notebooks", ROOM_GIB, "GiB")
         yield
     wait_for_end("rest")
-    bench.report.check("left of the card for the notebooks", ROOM_GIB, "GiB")
+
+
+@contextlib.contextmanager
+def overcommitted(ratio: int) -> Iterator[None]:
+    """Limits may add up to more; containers that came back are parked again soon."""
+    path = Path(rules.PATH)
+    before = path.read_text() if path.exists() else None
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("park_min_s = 5\nmoves_per_min = 60\n")
+    node("0/overcommit_ratio", ratio)
+    try:
+        yield
+    finally:
+        if before is None:
+            path.unlink()
+        else:
+            path.write_text(before)
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: len(list((TREE / "container").iterdir())) <= 1, "the notebooks' end")
+        node("0/overcommit_ratio", 100)
+
+
+def fitting() -> int:
+    """How many notebooks the host can keep, of which some are on the card."""
+    left = [host_memory.available_bytes(), *(left for _, left in host_memory.cgroups(os.getpid()))]
+    each = MODEL_GIB * GIB + PROGRAM_BYTES
+    return min(COUNT, FIT + max(0, min(left) - FIT * PROGRAM_BYTES) // each)
 
 
 def notebooks(bench: Bench) -> None:
     """Ten where three fit: parked by themselves, started anew for each cell, and refused."""
-    rows = []
+    began_s, count = time.monotonic(), fitting()
+    bench.report.equal("notebooks that the host's memory has room for", count, COUNT)
+    names = [f"n{n}" for n in range(count)]
+    with notebook("first", 0.1) as one:
+        # The agent starts with its first tenant, and stays for a while after the last.
+        load(one)
+    wait_for_end()
     with filled(bench):
-        node("0/overcommit_ratio", 400)
-        day = Day()
-        with contextlib.ExitStack() as stack:
-            found = []
-            for n in range(COUNT):
-                options = ("--idle-park", f"{IDLE_S}s")
-                one = stack.enter_context(notebook(f"n{n}", MODEL_GIB, *options))
-                one.line(START_S)
-                found.append(one)
-            before = parks()
-            live(found, day)
-            rows.append(day.row("parked by themselves", parks() - before))
-        wait_for_end(*(f"n{n}" for n in range(COUNT)))
-        bench.report.equal("ten notebooks: models that were lost", day.lost, 0)
-        bench.report.least("ten notebooks: moves", parks() - before, 1, "")
-        node("0/overcommit_ratio", 100)
-        rows.append(anew().row("each cell starts its program", "–"))
-        rows.append(refused().row("refused when it is full", "–"))
+        days = [parked_by_themselves(bench, names, began_s)]
+        for day in (anew(), refused(names)):
+            day.tell(bench)
+            days.append(day)
+    wait_for_end()
     bench.report.table(
-        f"Ten notebooks of {MODEL_GIB} GiB in {ROOM_GIB} GiB",
-        ["", "cells", "wait p50, s", "p99, s", "moves", "refused", "lost"],
-        rows,
+        f"{count} notebooks of {MODEL_GIB} GiB in {ROOM_GIB} GiB",
+        ["", "cells", "wait p50, s", "p99, s", "moves took", "refused", "stuck", "lost"],
+        [day.row() for day in days],
     )
+
+
+def parked_by_themselves(bench: Bench, names: list[str], began_s: float) -> Day:
+    """What people meet whose notebooks are parked while they think."""
+    day = Day("parked by themselves")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(overcommitted(400))
+        options = ("--idle-park", f"{IDLE_S}s")
+        found = [stack.enter_context(notebook(name, MODEL_GIB, *options)) for name in names]
+        loaded_s: list[float] = []
+        for number, one in enumerate(found):
+            if number >= FIT:
+                # Who asks for room is refused at once if nobody has been idle for long enough.
+                idle_s = time.monotonic() - loaded_s[number - FIT]
+                time.sleep(max(0, IDLE_S + 2 - idle_s))
+            asked_s = time.monotonic()
+            load(one)
+            loaded_s.append(time.monotonic())
+            took_s = loaded_s[-1] - asked_s
+            bench.report.check(f"notebook {number + 1}: until its model is there", took_s, "s")
+        moved = sum(moved_s(name) for name in names)
+        left_s = SECTION_S - AFTER_S - CALL_S / 2 - (time.monotonic() - began_s)
+        live(found, day, min(DAY_S, left_s))
+        moved = sum(moved_s(name) for name in names) - moved
+        day.moves = f"{moved:.0f} s"
+    wait_for_end(*names)
+    day.tell(bench)
+    bench.report.equal(f"{len(names)} notebooks: models that were lost", day.lost, 0)
+    bench.report.equal(f"{len(names)} notebooks: people who were stuck", day.stuck, 0)
+    bench.report.least(f"{len(names)} notebooks: time of moves", moved, 1, "s")
+    return day
 
 
 def anew() -> Day:
     """What one person meets whose program is started for each cell."""
-    day = Day()
+    day = Day("each cell starts its program")
     for _ in range(3):
         began = time.monotonic()
         with notebook("n", MODEL_GIB) as found:
-            found.line(START_S)
+            load(found)
             cell(found)
             day.waits_s.append(time.monotonic() - began)
         wait_for_end("n")
     return day
 
 
-def refused() -> Day:
+def refused(names: list[str]) -> Day:
     """As many as fit are started; the others are refused for the day."""
-    day = Day()
+    day = Day("refused when it is full")
     with contextlib.ExitStack() as stack:
-        found = []
-        for n in range(COUNT):
-            one = stack.enter_context(notebook(f"n{n}", MODEL_GIB))
+        started = [stack.enter_context(notebook(name, MODEL_GIB)) for name in names]
+        for one in started:
             try:
-                one.line(START_S)
-                found.append(one)
-            except RuntimeError:
+                load(one)
+                day.waits_s.append(cell(one)[0])
+            except (RuntimeError, OSError):
                 day.refused += 1
-        for one in found:
-            day.waits_s.append(cell(one)[0])
-    wait_for_end(*(f"n{n}" for n in range(COUNT)))
+    wait_for_end(*names)
     return day

@@ -20,9 +20,11 @@ HERE = Path(__file__).resolve().parent
 
 
 class Report:
-    """Checks so far; each is printed when it comes."""
+    """Checks so far; each is printed and written when it comes: a run may be cut."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.facts = facts()
         self.checks: list[dict[str, Any]] = []
         self.tables: list[dict[str, Any]] = []
         self.stem: str | None = None
@@ -35,6 +37,7 @@ class Report:
             {"section": self.section, "title": title, "columns": columns, "rows": rows}
         )
         print("\n".join(table_lines(self.tables[-1])), flush=True)
+        self.write()
 
     def check(
         self,
@@ -59,6 +62,7 @@ class Report:
         )
         mark = {None: "    ", True: "ok  ", False: "FAIL"}[ok]
         print(f"{mark} {name}: {value} {unit} (bound {bound})", flush=True)
+        self.write()
 
     def equal(self, name: str, value: Any, wanted: Any, unit: str = "") -> None:
         self.check(name, value, unit, wanted, value == wanted)
@@ -76,13 +80,16 @@ class Report:
     def failed(self) -> list[str]:
         return [one["name"] for one in self.checks if one["pass"] is False]
 
-    def write(self, out: Path) -> None:
+    def write(self) -> None:
         """Write the files, over those of this run; their name tells date, card, driver, number."""
-        found = {**facts(), "checks": self.checks, "tables": self.tables}
+        found = {**self.facts, "checks": self.checks, "tables": self.tables}
         if self.stem is None:
-            self.stem = stem(found, out)
-        (out / f"{self.stem}.json").write_text(json.dumps(found, indent=1) + "\n")
-        (out / f"{self.stem}.md").write_text(markdown(found))
+            self.stem = stem(found, self.out)
+        for kind, text in (("json", json.dumps(found, indent=1) + "\n"), ("md", markdown(found))):
+            # A reader, or an end amid it, finds the one before or this one.
+            part = self.out / f"{self.stem}.{kind}.part"
+            part.write_text(text)
+            part.rename(self.out / f"{self.stem}.{kind}")
 
 
 def stem(found: dict[str, Any], out: Path) -> str:

@@ -6,8 +6,11 @@ What a real card does is measured by hand and stands in docs/parking.md.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +19,7 @@ import pytest
 from pycgpu import parking
 from pycgpu.agent import moves
 from pycgpu.errors import CgpuError
-from pycgpu.parking import host_memory, service
+from pycgpu.parking import host_memory, service, stopped
 from pycgpu.parking.books import Books, Files, Wanting
 from pycgpu.parking.moves import Parking
 from pycgpu.tree.moving import Moving, State
@@ -127,7 +130,7 @@ assert cgpu("resume", "one") == (1, "cgpu: one is not parked")
 REFUSED = """
 os.kill(one.pid, signal.SIGSTOP)
 code, said = cgpu("park", "one")
-assert code == 1 and f"process {one.pid} is stopped" in said, said
+assert code == 1 and f"process {one.pid} is stopped; continue it first" in said, said
 os.kill(one.pid, signal.SIGCONT)
 one.tell("fail")
 code, said = cgpu("park", "one")
@@ -137,6 +140,40 @@ other = Tenant("other", 4, 0xC1D00002)
 code, said = cgpu("park", "other")
 assert code == 1 and "has 4 MiB of the card and does not use CUDA" in said, said
 other.child.kill()
+"""
+#: Who stops amid a move, or is stopped by another, keeps nobody waiting but itself.
+STOPPED = """
+two = Parkable("two", 8, 0xC1D00002)
+for each in (one, two):
+    assert cgpu("park", each.name, "--hold")[0] == 0
+os.kill(one.pid, signal.SIGSTOP)
+code, said = cgpu("resume", "one")
+assert (code, said) == (
+    1, f"cgpu: one cannot come back: process {one.pid} is stopped; continue it first"
+)
+assert "reserved_bytes 0\\n" in (TREE / "0/one/stat").read_text()
+os.kill(one.pid, signal.SIGCONT)
+for each in (one, two):
+    assert cgpu("resume", each.name)[0] == 0
+    assert each.works()
+
+one.tell("halt")
+for each in (one, two):
+    assert cgpu("park", each.name)[0] == 0
+one.tell("work")
+until(lambda: one.state() == "resuming", "its return begins")
+for _ in range(3):
+    began = time.monotonic()
+    assert two.works()
+    took = time.monotonic() - began
+    assert took < 6, took
+    until(lambda: two.state() == "running", "the end of its return")
+    assert cgpu("park", "two")[0] == 0
+assert one.state() == "resuming"
+os.kill(one.pid, signal.SIGCONT)
+assert one.line() == "worked"
+assert two.works()
+two.end()
 """
 KILLED = """
 assert cgpu("park", "one")[0] == 0
@@ -231,6 +268,36 @@ status = dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)
 assert set(status["Uid"].split()) == {"65534"}, status["Uid"]
 assert int(status["CapEff"], 16) == 1 << 1 | 1 << 2 | 1 << 19, status["CapEff"]
 assert status["NoNewPrivs"] == "1"
+# What it calls is the host's, whatever a container has by that name.
+libraries = {line.split()[-1] for line in Path(f"/proc/{helper()}/maps").read_text().splitlines()}
+assert {path for path in libraries if "libcuda" in path} == {f"{os.getcwd()}/libcuda.so.1"}
+spaces = {os.readlink(f"/proc/{pid}/ns/mnt") for pid in (helper(), os.getpid())}
+assert len(spaces) == 1
+"""
+OTHERS = """
+from pycgpu.agent import moves
+
+def as_nobody(do):
+    read, write = os.pipe()
+    if not os.fork():
+        os.setgroups([]), os.setresgid(65534, 65534, 65534), os.setresuid(65534, 65534, 65534)
+        try:
+            said = str(do())
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as told:
+        return told.read()
+
+for name, ask in (("park", moves.park), ("resume", moves.resume)):
+    told = as_nobody(lambda: ask("one", str(TREE)))
+    assert told == f"CgpuError: only root may {name} a container: try sudo", told
+for step in (f"park one pid={one.pid}", "return one", "running one", "no_room one"):
+    told = as_nobody(lambda: (TREE / "inst_ctl").write_text(step))
+    assert told.startswith("PermissionError"), told
+assert one.state() == "running"
 """
 
 #: Of a card of 16 GiB that promises 32.
@@ -355,6 +422,41 @@ until(lambda: not waiting(), "its wish goes with it")
 """
 )
 
+#: The sections of tests/gpu, by small figures, on a card of 16 GiB that is pretended.
+ON_A_CARD = (
+    ETC
+    + """
+import json
+sys.path.append(sys.argv[1])
+os.environ["LD_LIBRARY_PATH"] = os.getcwd()
+from tests.gpu import bench, parking, report, serving
+
+report.facts = lambda: {"date": "2026-11-30", "card": "none", "cards": 1, "driver": "0",
+                        "kernel": "0", "commit": "0"}
+here = Path("here")
+here.mkdir()
+for program in ("notebook.py", "serve.py"):
+    (here / program).symlink_to(Path(sys.argv[1]) / "tests/host/pretended/notebook.py")
+parking.NOTEBOOK = here / "notebook.py"
+serving.PROGRAMS = here
+small = dict(SERVER="1G", SIZE_GIB=1, MOVES=2, CYCLES=2, PARKED=3, COST_S=1, COUNT=4, FIT=2,
+             MODEL_GIB=3, ROOM_GIB=11, CELL_S=(0.1, 2.0), DAY_S=8.0, IDLE_S=1, PROGRAM_BYTES=0)
+for name, value in small.items():
+    assert type(getattr(parking, name)) is type(value), name
+    setattr(parking, name, value)
+bench.main(Path("found"), ["parking", "park_cycles", "notebooks"])
+(found,) = Path("found").glob("*.json")
+checks = {one["name"]: one for one in json.loads(found.read_text())["checks"]}
+for name, one in checks.items():
+    # How long things take here says nothing of a card.
+    assert one["pass"] in (None, True) or one["unit"] in ("s", "% of a processor"), one
+assert checks["1 GiB: its content is the same"]["pass"]
+assert checks["2 moves out and back: with another content"]["pass"]
+assert checks["4 notebooks: time of moves"]["value"] > 0
+end_agent()
+"""
+)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -384,6 +486,10 @@ def test_one_that_is_held_waits_for_its_operator(folder: Path) -> None:
 
 def test_what_cannot_be_parked_goes_on_and_is_told_why(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + REFUSED + TAIL)
+
+
+def test_who_stands_still_amid_a_move_keeps_nobody_else_waiting(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + STOPPED + TAIL)
 
 
 def test_agent_helper_and_tenant_may_be_killed_while_it_is_parked(folder: Path) -> None:
@@ -418,12 +524,22 @@ def test_the_operators_rules_say_when_and_how_often_idle_ones_are_parked(folder:
     pretended_agent.run(folder, HEAD + RULES + TAIL)
 
 
+def test_what_is_measured_on_a_card_can_be_measured(folder: Path) -> None:
+    pretended_agent.run(
+        folder, "from pretended.inside import *\n" + ON_A_CARD, str(pretended_agent.REPOSITORY)
+    )
+
+
 def test_who_does_not_say_has_what_the_node_says(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + DEFAULT + TAIL)
 
 
 def test_the_helper_has_no_more_rights_than_it_needs(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + RIGHTS + TAIL)
+
+
+def test_nobody_but_root_moves_a_container(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + OTHERS + TAIL)
 
 
 def proc(folder: Path, available: int, limit: str, current: int, inactive: int) -> str:
@@ -462,6 +578,71 @@ def test_parking_fills_neither_the_host_nor_a_memory_cgroup(
         return
     with pytest.raises(host_memory.NoHostMemory, match=why):
         host_memory.check(7, 8 * GIB, root)
+
+
+def test_the_topmost_cgroup_has_a_limit_where_we_are_in_a_container(tmp_path: Path) -> None:
+    root = proc(tmp_path, 50 * GIB, "max", 0, 0)
+    (tmp_path / "7/cgroup").write_text("0::/\n")
+    for name, size in (("max", 20 * GIB), ("current", 13 * GIB)):
+        (tmp_path / f"cgroup/memory.{name}").write_text(str(size))
+    with pytest.raises(host_memory.NoHostMemory, match="cgroup /, whose limit leaves 7168 MiB"):
+        host_memory.check(7, 8 * GIB, root)
+
+
+@pytest.mark.parametrize(
+    ("state", "mount", "name", "said", "why"),
+    [
+        ("S", "cgroup2 cgroup2 rw", "cgroup.events", "populated 1\nfrozen 0\n", ""),
+        ("T", "cgroup2 cgroup2 rw", "cgroup.events", "", "process 7 is stopped; continue it first"),
+        ("t", "cgroup2 cgroup2 rw", "cgroup.events", "", "process 7 is stopped; continue it first"),
+        ("S", "cgroup2 cgroup2 rw", "cgroup.events", "populated 1\nfrozen 1\n",
+         "process 7 is frozen with cgroup /a/b; thaw it first"),
+        ("D", "cgroup cgroup rw,freezer", "freezer.state", "FROZEN\n",
+         "process 7 is frozen with cgroup /a/b; thaw it first"),
+        ("D", "cgroup cgroup rw,freezer", "freezer.state", "THAWED\n", ""),
+    ],
+)  # fmt: skip
+def test_who_stands_still_is_told_why(
+    tmp_path: Path, state: str, mount: str, name: str, said: str, why: str
+) -> None:
+    root = proc(tmp_path, GIB, "max", 0, 0)
+    (tmp_path / "7/stat").write_text(f"7 (a) T b) {state} 1 7\n")
+    (tmp_path / "self/mountinfo").write_text(f"1 2 0:3 / {tmp_path}/cgroup rw - {mount}\n")
+    if name == "freezer.state":
+        (tmp_path / "7/cgroup").write_text("3:freezer:/a/b\n")
+    (tmp_path / "cgroup/a/b" / name).write_text(said)
+    assert stopped.reason(7, root) == why
+    assert stopped.reason(8, root) == "", "it has ended"
+
+
+def test_a_look_at_who_is_parked_opens_nothing_anew_and_costs_little(tmp_path: Path) -> None:
+    """Of twenty that rest, on a monotonic clock of its own."""
+    root = make_tree(tmp_path / "tree")
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(subprocess.Popen(["sleep", "600"])) for _ in range(20)]
+        for child in children:
+            stack.callback(child.kill)
+        lines = [f"c{n} state=parked since_ns=5 bytes=6 pid={one.pid}\n"
+                 for n, one in enumerate(children)]  # fmt: skip
+        (root / "parking").write_text("".join(lines))
+        found = Parking(Books(Files(str(root))))
+        found.look(0.0)
+        opened, costs_s = len(os.listdir("/proc/self/fd")), []
+        for number in range(5):
+            began_s = time.thread_time()
+            for look in range(50):
+                found.look(0.1 * (50 * number + look))
+            costs_s.append((time.thread_time() - began_s) / 50)
+        assert len(os.listdir("/proc/self/fd")) == opened
+        assert min(costs_s) * 10 < 0.002, "0.1 % of a processor, of a slow one"
+        children[0].kill()
+        children[0].wait()
+        (root / "inst_ctl").write_text("")
+        found.look(100.0)
+        assert (root / "inst_ctl").read_text() == "running c0"
+        (root / "parking").write_text("")
+        found.look(200.0)
+        assert len(os.listdir("/proc/self/fd")) == opened - 2 * 20, "of each itself, and a thread"
 
 
 def test_without_parkd_one_line_names_the_remedy(

@@ -2,8 +2,9 @@
 """
 ``notebook.py GIB SEED``: a notebook with a model in the card's memory.
 
-A line on stdin is a cell: a pass over all of the model, whose answer is one JSON object with the
-seconds that it took and whether the model is what it was. Ends with its stdin.
+The first line on stdin has it load the model, each other one is a cell: a pass over all of the
+model. Each answer is one JSON object; a cell's has the seconds that it took and whether the model
+is what it was. Ends with its stdin.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ _PIECE_BYTES, _PART_BYTES = 1 << 30, 1 << 26
 
 def main(gib: float, seed: int) -> None:
     """Make the model, say ``{"ready": …}``, and answer."""
+    if not sys.stdin.readline():
+        return
     torch.manual_seed(seed)
     total, pieces = int(gib * (1 << 30)), []
     while total > 0:
@@ -32,7 +35,7 @@ def main(gib: float, seed: int) -> None:
 
     was = digest()
     print(json.dumps({"ready": True}), flush=True)
-    for _ in sys.stdin:
+    while sys.stdin.readline():
         began = time.monotonic()
         same = digest() == was
         print(json.dumps({"seconds": time.monotonic() - began, "same": same}), flush=True)
