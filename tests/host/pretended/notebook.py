@@ -28,13 +28,14 @@ def notebook(gib: float) -> None:
     command = ["./parkable", str(_HELD_MIB), hex(client())]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as program:
-        assert program.stdin is not None and program.stdout is not None
+        said, told = program.stdin, program.stdout
+        assert said is not None and told is not None
 
         def ask(what: str) -> str:
-            print(what, file=program.stdin, flush=True)
-            return program.stdout.readline().strip()
+            print(what, file=said, flush=True)
+            return told.readline().strip()
 
-        program.stdout.readline(), program.stdout.readline()
+        told.readline(), told.readline()
         left = max(0, int(gib * 1024) - _HELD_MIB)
         while left > 0:
             size = min(left, _PIECE_MIB)
