@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from pycgpu.kubernetes.node import Place
 
 NodeName = Annotated[str, typer.Option(envvar="NODE_NAME", help="The node's name in the cluster.")]
-Api = Annotated[
-    str | None, typer.Option(metavar="URL", help="The API server; default: the pod's own.")
-]
-Token = Annotated[str | None, typer.Option(help="File with the token for it.")]
-Ca = Annotated[str | None, typer.Option(help="File with its authority's certificate.")]
 KubeletDirectory = Annotated[str, typer.Option(help="The kubelet's directory.")]
 CdiDirectory = Annotated[str, typer.Option(help="Where the engine looks for CDI devices.")]
 Hook = Annotated[str, typer.Option(help="The hook's program on the host.")]

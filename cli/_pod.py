@@ -11,8 +11,18 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 _LOOK_S = 1
+
+#: What each asks the API server by.
+Api = Annotated[
+    str | None, typer.Option(metavar="URL", help="The API server; default: the pod's own.")
+]
+Token = Annotated[str | None, typer.Option(help="File with the token for it.")]
+Ca = Annotated[str | None, typer.Option(help="File with its authority's certificate.")]
 
 
 def follow_upgrades(

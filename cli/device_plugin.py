@@ -15,8 +15,6 @@ from pycgpu.oci import cdi
 
 from ._node import (
     KUBELET,
-    Api,
-    Ca,
     CdiDirectory,
     Hook,
     KubeletDirectory,
@@ -24,10 +22,9 @@ from ._node import (
     NodeName,
     OvercommitRatio,
     Prefix,
-    Token,
     place,
 )
-from ._pod import follow_upgrades
+from ._pod import Api, Ca, Token, follow_upgrades
 from ._root import Root
 
 app = typer.Typer(add_completion=False)

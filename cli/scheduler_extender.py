@@ -14,7 +14,7 @@ from pycgpu.errors import CgpuError
 from pycgpu.kubernetes import apiserver, extender, families
 
 from . import _number
-from ._pod import follow_upgrades
+from ._pod import Api, Ca, Token, follow_upgrades
 
 app = typer.Typer(add_completion=False)
 PORT = 9401
@@ -28,11 +28,9 @@ def scheduler_extender(
     config: Annotated[
         str, typer.Option(help="Families of resources, and the placement: binpack or spread.")
     ] = families.PATH,
-    api: Annotated[
-        str | None, typer.Option(metavar="URL", help="The API server; default: the pod's own.")
-    ] = None,
-    token: Annotated[str | None, typer.Option(help="File with the token for it.")] = None,
-    ca: Annotated[str | None, typer.Option(help="File with its authority's certificate.")] = None,
+    api: Api = None,
+    token: Token = None,
+    ca: Ca = None,
 ) -> None:
     """Answer a kube-scheduler until a signal."""
     address, port = _number.listening(listen, PORT)
