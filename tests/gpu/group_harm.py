@@ -93,7 +93,8 @@ def one_hangs(bench: Bench, label: str, blocks: str, outside: Path) -> None:
 @contextlib.contextmanager
 def tenant_at_work(bench: Bench, name: str, *options: str) -> Iterator[Path]:
     path = bench.file()
-    with ended(tenant(name, bench.worker(path, 90), *options, stdout=subprocess.DEVNULL)):
+    # One that is outside works through all of the section.
+    with ended(tenant(name, bench.worker(path, 400), *options, stdout=subprocess.DEVNULL)):
         wait_for(lambda: progress(path)[0] > 2, f"{name} at work")
         yield path
 

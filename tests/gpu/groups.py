@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from pycgpu.simulate.check import PREEMPTION_MS, WAIT_MS
+from tests.gpu import serving
 from tests.gpu.peers import mps
 from tests.gpu.serving import (
     Load,
     Server,
     against,
     measure,
-    rows_table,
     servers,
     trainer,
     window,
@@ -55,17 +55,14 @@ def measured(found: Sequence[Server]) -> dict[str, Any]:
     }
 
 
-class Rows:
-    """A table of who served how much."""
-
-    def __init__(self) -> None:
-        self.rows: list[list[Any]] = []
-
-    def add(self, label: str, count: int, found: dict[str, Any]) -> None:
-        each = f"{min(found['each']):.0f} to {max(found['each']):.0f}"
-        self.rows.append(
-            [label, count, f"{found['sum']:.0f}", each, *(round(found[k], 2) for k in _LATENCIES)]
-        )
+def add_row(bench: Bench, label: str, count: int, found: dict[str, Any]) -> None:
+    """Of the table of who served how much."""
+    each = f"{min(found['each']):.0f} to {max(found['each']):.0f}"
+    bench.report.row(
+        "Small servers, width 1024, 48 layers, batch 8",
+        ["", "servers", "tokens/s", "each", "p50, ms", "p99, ms"],
+        [label, count, f"{found['sum']:.0f}", each, *(round(found[k], 2) for k in _LATENCIES)],
+    )
 
 
 def in_group(group: str, count: int) -> dict[str, Any]:
@@ -75,28 +72,33 @@ def in_group(group: str, count: int) -> dict[str, Any]:
 def group_pausing(bench: Bench) -> None:
     """Members with requests by Poisson beside a trainer: the bounds of a server that is alone."""
     report, load, environment = bench.report, Load(), dict(os.environ)
-    rows = {}
+
+    def row(label: str, load: Load, *what: Any) -> dict[str, float]:
+        found = measure(load, *what)
+        title = "A group that pauses beside training"
+        serving.add_row(bench, title, label, found, "products/s")
+        return found
+
     with servers("graph", {"n": environment}) as found:
-        rows["alone"] = alone = measure(load, found)
+        alone = row("alone", load, found)
         with trainer(bench, environment) as path:
             time.sleep(1)
-            rows["driver's own"] = own = measure(load, found, path)
+            own = row("driver's own", load, found, path)
 
     def beside(label: str, load: Load, ways: dict[str, Any]) -> dict[str, float]:
         with (
             servers("graph", ways) as found,
             trainer(bench, ("--mem", "30G"), name="t") as path,
         ):
-            rows[label] = measure(load, found, path)
+            got = row(label, load, found, path)
         wait_for_end()
-        return rows[label]
+        return got
 
     few, names = Load(rate=2), [f"s{n}" for n in range(3)]
     grouped = ("--group", "e", "--mem", "20G")
     one = beside("a group of one", load, {"s": grouped})
     apart = beside("three containers, 2 a second", few, dict.fromkeys(names, ("--mem", "20G")))
     three = beside("a group of three, 2 a second", few, dict.fromkeys(names, grouped))
-    rows_table(bench, "A group that pauses beside training", rows, "products/s")
     label = "a group that pauses, against the server alone"
     against(bench, label, one, alone, "token_p50_ms", 110)
     against(bench, label, one, alone, "token_p99_ms", 200)
@@ -116,35 +118,34 @@ def used_ns(name: str) -> int:
     return table(f"0/{name}/stat")["used_ns"]
 
 
+def each_count(bench: Bench, label: str, found: Sequence[Server]) -> dict[int, dict[str, Any]]:
+    """What the first two, four and eight serve."""
+    got = {}
+    for count in COUNTS:
+        got[count] = measured(found[:count])
+        add_row(bench, label, count, got[count])
+    return got
+
+
 def groups(bench: Bench) -> None:
     """Alone as by MPS; beside others as one; and each member within its own memory."""
-    rows = Rows()
     with (
         mps(bench.work) as environment,
         servers("small", {f"n{n}": environment for n in range(8)}) as found,
     ):
-        native = {count: measured(found[:count]) for count in COUNTS}
-    for count, got in native.items():
-        rows.add("MPS alone", count, got)
+        native = each_count(bench, "MPS alone", found)
     with servers("small", {f"c{n}": ("--mem", "8G") for n in range(4)}) as found:
-        rows.add("containers", 4, measured(found))
+        add_row(bench, "containers", 4, measured(found))
     wait_for_end()
     with servers("small", in_group("a", 8)) as found:
-        alone = {count: measured(found[:count]) for count in COUNTS}
-        for count, got in alone.items():
-            rows.add("a group", count, got)
+        alone = each_count(bench, "a group", found)
         against_native(bench, native, alone)
-        beside_trainer(bench, rows, found[:2], alone[2])
+        beside_trainer(bench, found[:2], alone[2])
         with servers("small", in_group("b", 2)) as others:
-            beside_group(bench, rows, found[:2], others, alone[2])
+            beside_group(bench, found[:2], others, alone[2])
         wait_for_end(*(f"b{n}" for n in range(2)), "b")
         limits(bench)
     wait_for_end()
-    bench.report.table(
-        "Small servers, width 1024, 48 layers, batch 8",
-        ["", "servers", "tokens/s", "each", "p50, ms", "p99, ms"],
-        rows.rows,
-    )
 
 
 def against_native(bench: Bench, native: dict[int, Any], group: dict[int, Any]) -> None:
@@ -156,7 +157,7 @@ def against_native(bench: Bench, native: dict[int, Any], group: dict[int, Any]) 
             bench.report.most(f"{count} in a group, {key} of MPS alone", part, 105)
 
 
-def beside_trainer(bench: Bench, rows: Rows, found: list[Server], alone: dict[str, Any]) -> None:
+def beside_trainer(bench: Bench, found: list[Server], alone: dict[str, Any]) -> None:
     """The group is one beside a container of the same weight."""
     long = Load(rate=0, seconds=4 * SECONDS)
     node("0/a/weight", 1)
@@ -171,7 +172,7 @@ def beside_trainer(bench: Bench, rows: Rows, found: list[Server], alone: dict[st
         for one in found:
             one.answer(long)
     wait_for_end("t")
-    rows.add("a group beside a trainer", 2, got)
+    add_row(bench, "a group beside a trainer", 2, got)
     report = bench.report
     report.near("a group beside a trainer: its time", a / (a + t) * 100, 50, 1)
     report.check("a group beside a trainer: of alone", got["sum"] / alone["sum"] * 100, "%")
@@ -189,15 +190,13 @@ def beside_trainer(bench: Bench, rows: Rows, found: list[Server], alone: dict[st
     report.check("the trainer beside a container", rate, "products/s")
 
 
-def beside_group(
-    bench: Bench, rows: Rows, a: list[Server], b: list[Server], alone: dict[str, Any]
-) -> None:
+def beside_group(bench: Bench, a: list[Server], b: list[Server], alone: dict[str, Any]) -> None:
     # as many others of a have no work
     node("0/b/weight", 1)
     before = used_ns("a"), used_ns("b")
     got = measured([*a, *b])
     used = used_ns("a") - before[0], used_ns("b") - before[1]
-    rows.add("two groups of two", 4, got)
+    add_row(bench, "two groups of two", 4, got)
     bench.report.near("two groups: the first's time", used[0] / sum(used) * 100, 50, 1)
     part = got["sum"] / alone["sum"] * 100
     bench.report.check("two groups: both, of what one has alone", part, "%")

@@ -33,10 +33,17 @@ class Report:
 
     def table(self, title: str, columns: list[str], rows: list[list[Any]]) -> None:
         """Record figures that are read side by side, none of them judged."""
-        self.tables.append(
-            {"section": self.section, "title": title, "columns": columns, "rows": rows}
-        )
-        print("\n".join(table_lines(self.tables[-1])), flush=True)
+        for row in rows:
+            self.row(title, columns, row)
+
+    def row(self, title: str, columns: list[str], row: list[Any]) -> None:
+        """Record a row of a table, which is under way if the last row was of that title."""
+        head = {"section": self.section, "title": title, "columns": columns}
+        if not self.tables or {**self.tables[-1], **head} != self.tables[-1]:
+            self.tables.append({**head, "rows": []})
+            print("\n".join(table_lines(self.tables[-1])), flush=True)
+        self.tables[-1]["rows"].append(row)
+        print(row_line(row), flush=True)
         self.write()
 
     def check(
@@ -148,10 +155,13 @@ def table_lines(found: dict[str, Any]) -> list[str]:
     """One table as Markdown."""
     lines = [f"## {found['title']}", "", f"| {' | '.join(found['columns'])} |"]
     lines.append("| --- " * len(found["columns"]) + "|")
-    for row in found["rows"]:
-        cells = (f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row)
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    return [*lines, *(row_line(row) for row in found["rows"])]
+
+
+def row_line(row: list[Any]) -> str:
+    """One row of it."""
+    cells = (f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row)
+    return f"| {' | '.join(cells)} |"
 
 
 def plot(found: dict[str, Any], path: Path) -> None:

@@ -207,11 +207,14 @@ def measure_against_native(
 
 
 def rows_table(bench: Bench, title: str, rows: dict[str, dict[str, float]], last: str) -> None:
-    lines = [
-        [way, *(row.get(key, "") for key in KEYS), row.get("trainer_per_s", row.get(last, ""))]
-        for way, row in rows.items()
-    ]
-    bench.report.table(title, [*COLUMNS, last], lines)
+    for way, row in rows.items():
+        add_row(bench, title, way, row, last)
+
+
+def add_row(bench: Bench, title: str, way: str, row: dict[str, float], last: str) -> None:
+    rate = row.get("trainer_per_s", row.get(last, ""))
+    line = [way, *(row.get(key, "") for key in KEYS), rate]
+    bench.report.row(title, [*COLUMNS, last], line)
 
 
 def against(
@@ -510,8 +513,8 @@ def lies(bench: Bench, alone: float, of: str = "", *options: str) -> None:
         before = table("0/victim/stat")
         for mode in ("wakes", "frozen", "spins", "channels"):
             file = bench.file()
-            options = ("--iters", bench.iterations, "--blocks", bench.blocks, "--seconds", "8")
-            program = [bench.bin / "adversary", file, mode, *options]
+            work = ("--iters", bench.iterations, "--blocks", bench.blocks, "--seconds", "8")
+            program = [bench.bin / "adversary", file, mode, *work]
             adversary = tenant(mode, program, *options, stdout=subprocess.PIPE)
             with ended(adversary):
                 wait_for(lambda file=file: progress(file)[0] > 2, f"the adversary {mode}")  # type: ignore[misc]  # bound in this round of the loop
