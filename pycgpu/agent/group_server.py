@@ -3,22 +3,30 @@
 The MPS server of a group: started with its first member, ended with its last.
 
 ``python -m pycgpu.agent.group_server NAME UID DIRECTORY SHM PROGRAM CLAUSE…`` writes one line:
-``ready`` or what went wrong. Then it watches by itself, in cgroups of its own: those of the first
+``ready`` or what went wrong. Then it goes on by itself, in cgroups of its own: those of the first
 member's engine or job may end with that member. Its child becomes the group's leader, a
 container like any other, with the clauses of its `create`. There it executes NVIDIA's daemon as
 the group's user.
 
+Two processes keep the server: the keeper, which watches it and ends it, and its guard. A guard
+whose keeper is killed starts another, and a keeper whose guard is killed becomes one. The daemon is
+nobody's to take along, so that members notice neither.
+
 Clients need the socket ``control`` and nothing else of what the daemon makes. The one by which it
-takes orders, ``control_privileged``, goes as soon as it is there, so that nobody can give any.
+takes orders, ``control_privileged``, goes as soon as it is there, so that nobody can give any. From
+then on the directory is root's: no program of the group's user puts another socket in its place.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import fcntl
 import os
+import select
 import shutil
 import signal
+import stat
 import sys
 import time
 
@@ -31,7 +39,7 @@ from pycgpu.tree import authority, group, procfs, tenant
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import NamedTuple, NoReturn
 else:
     from pycgpu.request.record import Record as NamedTuple
@@ -42,7 +50,7 @@ _LOOK_S = 0.5
 _PAUSE_S = 0.01
 #: What the daemon makes beside what clients need.
 _NOT_CLIENTS = ("control_privileged", "control_lock", "log", f"{group.CONTROL}.pid")
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Server(NamedTuple):
@@ -64,16 +72,39 @@ class Server(NamedTuple):
         return f"{self.directory}/{self.name}"
 
 
+class Last(enum.Enum):
+    """What ended while a server was watched."""
+
+    MEMBER = enum.auto()
+    DAEMON = enum.auto()
+    GUARD = enum.auto()
+
+
+class Served(NamedTuple):
+    """
+    A server that has been started, with what each of its keepers inherits.
+
+    pid, daemon: of NVIDIA's daemon, by number and pidfd. pipe, folder: open directories, and the
+        group's lock is held by *folder*.
+    """
+
+    server: Server
+    root: str
+    pid: int
+    daemon: int
+    pipe: int
+    folder: int
+
+
 def serve(server: Server, ready: Callable[[], None]) -> None:
     """
-    Be the server's keeper until its last member has gone, or it has ended by itself.
+    Be the server's guard until its last member has gone, or it has ended by itself.
 
     Raises:
         CgpuError: it does not start.
     """
     root = procfs.KERNEL_DOOR if authority.is_modules() else procfs.USER_DOOR_SOCKET
-    # What its daemon leaves behind is ours to end.
-    private.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _adopt()
     apart.enter(server.name)
     pipe = _make_pipe(server)
     log = os.open(
@@ -82,27 +113,20 @@ def serve(server: Server, ready: Callable[[], None]) -> None:
         0o600,
     )
     os.dup2(log, 2)
+    folder = os.open(server.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     child = os.fork()
     if not child:
         _lead(server, log)
-    watch = Watch(child, server.name, root)
-    serves = ended = False
+    served = Served(server, root, child, os.pidfd_open(child), pipe, folder)
     try:
-        _await_control(server, child, pipe)
-        ready()
-        serves = True
-        ended = not _watch(server, child, root, watch)
-    finally:
-        left = [] if ended or not serves else _tell_of_end(server, root, "died", child, watch)
-        _end(server, child, pipe, root)
-        _end_programs(server, root, left)
-        for pid in watch.servers:
-            _tell(server, root, f"ended pid={pid}")
-        os.close(pipe)
-        if ended and not server.shm:
-            # No container has it bound, and no two jobs may have a name in common.
-            shutil.rmtree(server.folder, ignore_errors=True)
+        _await_control(served)
+    except BaseException:
+        _end(served, Watch(child, server.name, root), os.getpid())
         apart.leave(server.name)
+        raise
+    ready()
+    _guard(served)
+    apart.leave(server.name)
 
 
 def _make_pipe(server: Server) -> int:
@@ -154,8 +178,6 @@ def _become_leader(server: Server) -> None:
         private.bind(server.shm, "/dev/shm")
     if identity is not None:
         caller.become(identity)
-    # Cleared by the change of user: the server ends with its keeper, however that ends.
-    private.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signals.as_before_python()
     os.execve(server.program, [server.program, "-f"], variables)
 
@@ -169,19 +191,99 @@ def _enter_by_module(server: Server) -> None:
 # ---- its keeper
 
 
-def _await_control(server: Server, child: int, pipe: int) -> None:
+def _await_control(served: Served) -> None:
     """Wait until clients find the server, and take away what they do not need."""
+    server, pipe = served.server, served.pipe
     deadline_s = time.monotonic() + START_S
     while not group.answers(server.name, server.directory):
-        if os.waitpid(child, os.WNOHANG)[0]:
+        if _has_ended(served.daemon):
             raise CgpuError(f"its MPS server ended as it started: {_last_words(server)}")
         if time.monotonic() > deadline_s:
             raise CgpuError(f"its MPS server does not answer within {START_S:.0f} s")
         time.sleep(_PAUSE_S)
+    # First, so that nothing in it changes any more.
+    os.fchown(pipe, 0, 0)
+    os.fchmod(pipe, 0o755)
     for name in _NOT_CLIENTS:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=pipe)
-    os.fchmod(pipe, 0o500)
+    found = os.stat(group.CONTROL_SOCKET, dir_fd=pipe, follow_symlinks=False)
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != server.uid:
+        raise CgpuError(f"{group.CONTROL_SOCKET} is not its daemon's: another program made it")
+    # The driver lets no other user in, and the directory is everybody's to look into.
+    os.chmod(group.CONTROL_SOCKET, 0o600, dir_fd=pipe)
+
+
+def _has_ended(handle: int) -> bool:
+    return bool(select.select([handle], [], [], 0)[0])
+
+
+def _guard(served: Served) -> None:
+    """Return once the server has ended; until then it has a keeper, whoever is killed."""
+    is_new = True
+    while True:
+        guard = os.getpid()
+        keeper = os.fork()
+        if not keeper:
+            if _keep(served, guard, is_new=is_new):
+                os._exit(0)
+            _note(served, f"the guard of this group, process {guard}, has ended")
+            _adopt()
+        elif number := _await(keeper):
+            _note(served, f"the keeper of this group was ended by signal {number}")
+        else:
+            return
+        is_new = False
+
+
+def _adopt() -> None:
+    """Have what the daemon leaves behind come to this process, where the keeper finds it."""
+    private.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _await(keeper: int) -> int:
+    """Wait for a child, and for all that end before it; return what signal ended it, 0: none."""
+    while True:
+        pid, status = os.wait()
+        if pid == keeper:
+            return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def _note(served: Served, text: str) -> None:
+    os.write(2, f"cgpu: {served.server.name}: {text}: another takes its place\n".encode())
+
+
+def _keep(served: Served, guard: int, *, is_new: bool) -> bool:
+    """
+    Watch the server, and end it after its last member.
+
+    Args:
+        is_new: nobody has been told of its servers yet.
+
+    Return: it has ended; False: the guard has.
+    """
+    server, root = served.server, served.root
+    # A keeper that was killed may have had it.
+    fcntl.flock(served.folder, fcntl.LOCK_UN)
+    watch = Watch(served.pid, server.name, root)
+    if not is_new:
+        watch.new_servers()
+    try:
+        last = _watch(served, guard, watch)
+    except BaseException:
+        _end(served, watch, guard)
+        raise
+    if last is Last.GUARD:
+        return False
+    left = _tell_of_end(server, root, "died", served.pid, watch) if last is Last.DAEMON else []
+    _end(served, watch, guard)
+    _end_programs(server, root, left)
+    for pid in watch.servers:
+        _tell(server, root, f"ended pid={pid}")
+    if last is Last.MEMBER and not server.shm:
+        # No container has it bound, and no two jobs may have a name in common.
+        shutil.rmtree(server.folder, ignore_errors=True)
+    return True
 
 
 def _last_words(server: Server) -> str:
@@ -191,28 +293,24 @@ def _last_words(server: Server) -> str:
     return said[-1].removeprefix("cgpu: ") if said else f"see {server.folder}/log"
 
 
-def _watch(server: Server, child: int, root: str, watch: Watch) -> bool:
-    """
-    Return once the group has no member, with its lock held; or once the daemon has ended.
-
-    The lock is this process's until it ends.
-
-    Return: there are members.
-    """
-    while not os.waitpid(child, os.WNOHANG)[0]:
+def _watch(served: Served, guard: int, watch: Watch) -> Last:
+    """Return what ends first; if that is the last member, with the group's lock held."""
+    server, root = served.server, served.root
+    while not _has_ended(served.daemon):
+        if os.getppid() != guard:
+            return Last.GUARD
         for pid in watch.new_servers():
             _tell(server, root, f"started pid={pid}")
         if not _has_members(server, root):
-            held = os.open(server.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(served.folder, fcntl.LOCK_EX)
             if not _has_members(server, root):
-                return False
-            os.close(held)
+                return Last.MEMBER
+            fcntl.flock(served.folder, fcntl.LOCK_UN)
         for pid in watch.wait(_LOOK_S):
             # At once: the daemon starts another for whoever comes now.
             _end_programs(server, root, _tell_of_end(server, root, "ended", pid, watch))
             watch.forget_ended()
-    return True
+    return Last.DAEMON
 
 
 def _tell_of_end(
@@ -258,17 +356,17 @@ def _has_members(server: Server, root: str) -> bool:
         return True
 
 
-def _end(server: Server, child: int, pipe: int, root: str) -> None:
-    """End all that the leader started, and wait until the door has seen its end."""
+def _end(served: Served, watch: Watch, guard: int) -> None:
+    """End the daemon and its servers, and wait until the door has seen their end."""
+    server, root, pipe = served.server, served.root, served.pipe
     with contextlib.suppress(FileNotFoundError):
         os.unlink(group.CONTROL_SOCKET, dir_fd=pipe)
-    _kill(signal.SIGTERM)
+    left = {served.daemon, *watch.handles, *_left_behind(guard)}
+    _kill([served.daemon], signal.SIGTERM)
     deadline_s = time.monotonic() + END_S
-    while children():
+    while left := {handle for handle in left if not _has_ended(handle)}:
         if time.monotonic() > deadline_s:
-            _kill(signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)
+            _kill(left, signal.SIGKILL)
         time.sleep(_PAUSE_S)
     deadline_s = time.monotonic() + END_S
     while time.monotonic() < deadline_s:
@@ -287,11 +385,23 @@ def _end(server: Server, child: int, pipe: int, root: str) -> None:
         os.close(shm)
 
 
-def _kill(number: int) -> None:
-    for pid in children():
-        # It may have been waited for by now.
+def _left_behind(guard: int) -> list[int]:
+    """Return handles of what came to the guard as its parent ended."""
+    found = [pid for pid in children(guard) if pid != os.getpid()]
+    if guard not in (os.getpid(), os.getppid()):
+        # It has ended meanwhile, and its number may be another's.
+        return []
+    handles = []
+    for pid in found:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+            handles.append(os.pidfd_open(pid))
+    return handles
+
+
+def _kill(handles: Iterable[int], number: int) -> None:
+    for handle in handles:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, number)
 
 
 def main(words: Sequence[str]) -> int:

@@ -61,6 +61,11 @@ class Watch:
         return sorted(self._handles)
 
     @property
+    def handles(self) -> list[int]:
+        """Pidfds of the servers, which it closes as they end."""
+        return list(self._handles.values())
+
+    @property
     def ended_before(self) -> str | None:
         """Whose program ended just before now."""
         if self._last is None or time.monotonic() - self._last[0] > _BEFORE_S:

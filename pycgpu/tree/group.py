@@ -42,7 +42,7 @@ SERVER_BYTES = 512 * MIB
 LOCK_TIMEOUT_S = 60.0
 _THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 PIPE, CONTROL_SOCKET = "pipe", "control"
-#: Whose the group is that has a server.
+#: Whose the group is that has a server, and as which user the server runs.
 _OWNER = "owner"
 
 
@@ -344,13 +344,15 @@ def _check_open(group: Group, root: str, directory: str) -> None:
     cards = cards_of(name, root)
     if any(procfs.read_group(card, one, root) != name for card, one in cards.items()):
         raise group.refusal("a container of this name exists, and is no group: choose another name")
-    try:
-        uid = os.stat(pipe(name, directory)).st_uid
-    except FileNotFoundError:
-        uid = group.uid
-    owner = _read_owner(name, directory) or f"user {uid}"
-    if owner != group.owner:
-        raise group.refusal(f"it belongs to {owner}, and {group.owner} asks: choose another name")
+    told = owner(name, directory)
+    if told is None:
+        raise group.refusal(
+            f"{directory}/{name}/{_OWNER} does not tell whose it is: end its members, and start it"
+            " again"
+        )
+    whose, uid = told
+    if whose != group.owner:
+        raise group.refusal(f"it belongs to {whose}, and {group.owner} asks: choose another name")
     if uid != group.uid:
         raise group.refusal(
             f"its server runs as user {uid} of the host, and this container as user {group.uid}."
@@ -375,18 +377,11 @@ def _check_gone(group: Group, root: str) -> None:
 def owner(name: str, directory: str = DIRECTORY) -> tuple[str, int] | None:
     """Return whose a group is, and as which user its server runs; None: it is not there."""
     try:
-        uid = os.stat(pipe(name, directory)).st_uid
-    except OSError:
-        return None
-    return _read_owner(name, directory) or f"user {uid}", uid
-
-
-def _read_owner(name: str, directory: str) -> str | None:
-    """Return whose a group is; None: one of before owners were kept."""
-    try:
         with open(f"{directory}/{name}/{_OWNER}", encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
+            whose, uid = file.read().split("\n")
+        return whose, int(uid)
+    except (OSError, ValueError):
+        # Or it is being written: the group is about to be there.
         return None
 
 
@@ -464,7 +459,7 @@ def _start(group: Group, grant: Grant, directory: str) -> None:
     make_places(group, directory)
     path = f"{directory}/{group.name}/{_OWNER}"
     with open(path, "w", encoding="utf-8", opener=_readable) as file:
-        file.write(group.owner)
+        file.write(f"{group.owner}\n{group.uid}")
     clauses = procfs.create_command(group.name, grant, pid=1, group=group.name).split()[3:]
     with subprocess.Popen(
         [*command, *where, *clauses],

@@ -272,12 +272,12 @@ def test_a_group_is_one_with_its_members_kernels_and_its_own_owner(
     add(tree, tmp_path, "m", 5001, 1000, "group=chat")
     add(tree, tmp_path, "a", 4711, 1000)
     place = Path(group.pipe("chat", str(tmp_path / "groups")))
-    place.mkdir(parents=True)
-    (place.parent / "owner").write_text("user 1000")
+    place.parent.mkdir(parents=True)
+    (place.parent / "owner").write_text("user 1000\n1000")
     found = read(tree, tmp_path, processes={5001: 0.1, 4711: 0.2, 9: 0.9})
     told = [(each.id, each.is_group, each.busy) for each in found]
     assert told == [("a", False, 0.2), ("chat", True, 0.1)]
-    assert found[1].owner == Owner("user 1000", place.stat().st_uid)
+    assert found[1].owner == Owner("user 1000", 1000)
 
 
 def test_kernels_of_processes_by_another_namespaces_numbers_are_not_told(

@@ -62,18 +62,31 @@ def servers():
     for comm in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):
             words = (comm.parent / "cmdline").read_text().split("\\0")
+            if not words[0]:
+                continue  # It has ended, and this program inherited it.
             if comm.read_text() == "mps-server\\n":
                 found["server"] = int(comm.parent.name)
             elif words[0].endswith("mps-control"):
                 found["daemon"] = int(comm.parent.name)
             elif "pycgpu.agent.group_server" in words:
-                found["keeper"] = int(comm.parent.name)
-    return found
+                found.setdefault("keepers", []).append(int(comm.parent.name))
+    # The guard first, whose child the keeper is.
+    keepers = found.get("keepers", ())
+    pids = sorted(keepers, key=lambda pid: parent(pid) in keepers)
+    return {**found, "keepers": pids} if pids else found
+
+def kept():
+    """Those, once both are there that keep the server."""
+    return until(lambda: len((found := servers())["keepers"]) == 2 and found, "its keepers")
+
+def parent(pid):
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 '''
 LIFE = """
 one = Member("one", "g")
 assert not one.said, one.said
-first = servers()
+first = kept()
 two = Member("two", "g")
 found = {name: node(name, "group") for name in containers()}
 same = servers() == first
@@ -111,11 +124,16 @@ pid = servers()["server"]
 uids = (Path(f"/proc/{pid}/status").read_text().split("Uid:")[1].split())[:4]
 seen = os.listdir(f"/proc/{pid}/root/root"), os.listdir(f"/proc/{pid}/root/run")
 pipe = os.stat(GROUPS / "g/pipe")
-reach = subprocess.run(
-    ["setpriv", "--reuid", "1234", "--clear-groups", "ls", str(GROUPS / "g/pipe")],
-    stderr=subprocess.DEVNULL,
-).returncode
-print(json.dumps([one.said, uids, seen, pipe.st_uid, oct(pipe.st_mode), reach != 0]))
+control = os.stat(GROUPS / "g/pipe/control")
+connect = f"import socket; socket.socket(1, 5).connect({str(GROUPS / 'g/pipe/control')!r})"
+reached = [
+    subprocess.run(
+        ["setpriv", "--reuid", uid, "--clear-groups", "/usr/bin/env", "python3", "-c", connect],
+        stderr=subprocess.PIPE, text=True,
+    ).stderr.splitlines()[-1:] for uid in ("65534", "1234")
+]
+places = [[one.st_uid, oct(one.st_mode)] for one in (pipe, control)]
+print(json.dumps([one.said, uids, seen, places, reached]))
 one.end()
 until(lambda: not containers(), "the end")
 end_agent()
@@ -173,25 +191,30 @@ precious = Path("/run/precious")
 precious.mkdir()
 (precious / "file").write_text("x")
 one = Member("one", "g", "--user", "nobody")
-found = servers()
+found = kept()
 script = "\n".join([
     "cd $CUDA_MPS_PIPE_DIRECTORY/..",
     "ls pipe",
     "rm -f pipe/control 2>/dev/null || echo kept",
+    "mv pipe/control pipe/other 2>/dev/null || echo named",
+    "chmod 700 pipe 2>/dev/null || echo mode",
+    "ln -s /run/precious pipe/link 2>/dev/null || echo link",
     "echo x 2>/dev/null >log || echo log",
     "rm -f owner 2>/dev/null || echo owner",
-    f"kill -9 {found['keeper']} 2>/dev/null || echo keeper",
+    *(f"kill -9 {pid} 2>/dev/null || echo keeper" for pid in found["keepers"]),
     # Another pid namespace, as a container has, of the same user.
     "unshare -r -p --fork --mount-proc sh -c"
     f" 'kill -0 1 && ! kill -9 {found['server']}' 2>/dev/null && echo apart",
     "for file in /run/cgpu_km/0/g/memsize /run/cgpu_km/0/ill/memsize /run/cgpu_km/inst_ctl; do",
     "echo 99999999999 2>/dev/null >$file || echo limit; done",
-    "chmod 700 pipe && ln -s /run/precious pipe/link && mkdir pipe/more",
-    "ln -s /run/precious pipe/more/link",
 ])
 ill = Member("ill", "g", "--user", "nobody", script=script)
 limits = [node(name, "memsize") for name in ("g", "ill")]
 same = servers() == found
+# As one might that had the directory while the daemon started.
+(GROUPS / "g/pipe/link").symlink_to(precious)
+(GROUPS / "g/pipe/more").mkdir()
+(GROUPS / "g/pipe/more/link").symlink_to(precious)
 root = Member("root", "h", script="for name in h root; do"
               " echo 99999999999 2>/dev/null >/run/cgpu_km/0/$name/memsize || echo limit; done")
 own = [node(name, "memsize") for name in ("h", "root")]
@@ -283,13 +306,36 @@ late = Member("late", "g").said
 one.end()
 until(lambda: not containers(), "the end")
 after = Member("after", "g")
-# and whoever keeps it
-os.kill(servers()["keeper"], signal.SIGKILL)
-until(lambda: "daemon" not in servers(), "its end")
 after.end()
 print(json.dumps([late, after.said]))
-os.kill(servers()["server"], signal.SIGKILL)
 until(lambda: not containers(), "the end")
+end_agent()
+"""
+#: Whoever keeps the server is killed, the one, the other, and the one again.
+KEPT = """
+one = Member("one", "g", script="exec ./tenant 1 0x101")
+first = kept()
+keepers = {*first["keepers"]}
+def follow(place):
+    pid = servers()["keepers"][place]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: len(servers().get("keepers", ())) == 2 and pid not in servers()["keepers"],
+          "another")
+    keepers.update(servers()["keepers"])
+    return {name: servers().get(name) == first[name] for name in ("daemon", "server")}
+same = [follow(place) for place in (1, 0, 1, 0)]
+two = Member("two", "g")
+log = (GROUPS / "g/log").read_text().splitlines()
+stays = one.child.poll()
+# And whoever is there by now does what the first would have done.
+pid = servers()["server"]
+os.kill(pid, signal.SIGKILL)
+lost = [one.child.wait(30), one.child.stderr.read()]
+two.end()
+until(lambda: not servers() and not containers(), "the end")
+until(lambda: not [*GROUPS.iterdir()], "its folder's end")
+lines = told("server_started", "server_ended", "server_died", "server_lost")
+print(json.dumps([same, two.said, log, len(keepers), stays, lost, pid, lines]))
 end_agent()
 """
 SUCCESSOR = """
@@ -457,7 +503,7 @@ def test_its_server_starts_with_the_first_member_and_ends_with_the_last(
 ) -> None:
     found, first, same, stays, again = beside(LIFE)
     assert found == {"g": "g", "one": "g", "two": "g"}
-    assert first == ["daemon", "keeper", "server"]
+    assert first == ["daemon", "keepers", "server"]
     assert same and stays
     assert again == ["again", "g"]
 
@@ -468,11 +514,13 @@ def test_nobody_can_give_its_daemon_orders(beside: Callable[..., Any]) -> None:
 
 
 def test_its_server_is_its_users_and_sees_no_users_files(beside: Callable[..., Any]) -> None:
-    said, uids, seen, owner, mode, refused = beside(USER)
+    said, uids, seen, places, reached = beside(USER)
     assert said == ["65534", "Not enough privilege to execute quit command"]
     assert uids == ["65534"] * 4
     assert seen == [[], ["cgpu"]]
-    assert (owner, mode, refused) == (65534, "0o40500", True)
+    # What is in the directory only root changes, and who connects is the kernel's to say.
+    assert places == [[0, "0o40755"], [65534, "0o140600"]]
+    assert reached == [[], ["PermissionError: [Errno 13] Permission denied"]]
 
 
 def test_advice_knows_whose_a_group_and_a_program_beside_it_are(
@@ -548,7 +596,19 @@ def test_a_member_that_means_ill_reaches_its_own_users_programs_at_most(
     beside: Callable[..., Any],
 ) -> None:
     said, limits, same, root, own, precious = beside(ILL)
-    assert said == ["control", "kept", "log", "owner", "keeper", "apart", *["limit"] * 3]
+    assert said == [
+        "control",
+        "kept",
+        "named",
+        "mode",
+        "link",
+        "log",
+        "owner",
+        "keeper",
+        "keeper",
+        "apart",
+        *["limit"] * 3,
+    ]
     assert limits == own == [str(512 << 20), str(1 << 30)]
     assert same and root == ["limit"] * 2
     assert precious == ["/run/precious/file"], "a group's end follows no link"
@@ -578,6 +638,25 @@ def test_a_server_that_ended_is_told_of_and_another_starts_after_its_members(
     late, after = beside(DEATH)
     assert late[0].startswith("cgpu: --group g: its MPS server has ended, and one must end before")
     assert after == []
+
+
+def test_nobody_notices_that_who_keeps_the_server_is_killed(beside: Callable[..., Any]) -> None:
+    same, two, log, keepers, stays, lost, pid, lines = beside(KEPT)
+    assert same == [{"daemon": True, "server": True}] * 4
+    assert two == [] and stays is None
+    found = [line for line in log if line.startswith("cgpu: g: the ")]
+    assert [line.split(" of this group")[0] for line in found] == [
+        "cgpu: g: the keeper",
+        "cgpu: g: the guard",
+    ] * 2
+    assert keepers == 6, "each is another process"
+    line = "cgpu: g: the MPS server of this group has ended, and this program with it: start it"
+    assert lost == [-9, f"{line} again\n"]
+    assert lines == [
+        f"server_started id=g group=g pid={pid}",
+        f"server_died id=g group=g pid={pid}",
+        f"server_lost id=one group=g pid={pid}",
+    ]
 
 
 def test_a_group_outlives_its_agent(beside: Callable[..., Any]) -> None:

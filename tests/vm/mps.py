@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A program in the place of NVIDIA's MPS daemon, where hooks look for that one."""
+"""A program in the place of NVIDIA's MPS daemon, and who keeps it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,22 @@ SOURCE = Path(__file__).parents[1] / "host/pretended/mps_control.c"
 
 @contextlib.contextmanager
 def control() -> Iterator[Path]:
-    """Have it installed; yield its path."""
+    """Have it where hooks look for NVIDIA's; yield its path."""
     daemon = Path(group.PLACES[1], group.CONTROL)
     daemon.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["gcc", "-O1", "-o", daemon, SOURCE], check=True)
     yield daemon
     daemon.unlink()
+
+
+def keepers() -> dict[str, set[int]]:
+    """The processes that keep each group's server, by the group's name."""
+    found: dict[str, set[int]] = {}
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        # It may end meanwhile.
+        with contextlib.suppress(OSError):
+            words = place.read_bytes().decode(errors="replace").split("\0")
+            if "pycgpu.agent.group_server" in words:
+                name = words[words.index("pycgpu.agent.group_server") + 1]
+                found.setdefault(name, set()).add(int(place.parent.name))
+    return found

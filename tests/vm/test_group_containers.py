@@ -20,6 +20,7 @@ from tests.vm import mps
 from tests.vm.customer import RuntimeContainer, prepare, running
 from tests.vm.drivers import Km
 from tests.vm.loaded import until
+from tests.vm.mps import keepers
 
 pytestmark = [
     pytest.mark.kernel("6.1", by_default=True),
@@ -85,16 +86,6 @@ def containers(host: Km) -> set[str]:
     return set(procfs.container_ids(str(host.root)))
 
 
-def servers() -> dict[str, int]:
-    """The process of each group's keeper, by the group's name."""
-    found = {}
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        words = place.read_bytes().decode(errors="replace").split("\0")
-        if "pycgpu.agent.group_server" in words:
-            found[words[words.index("pycgpu.agent.group_server") + 1]] = int(place.parent.name)
-    return found
-
-
 def refused(start: Start, *words: Any, **options: Any) -> str:
     """Return what the engine shows of a refusal, which is one line."""
     with pytest.raises(RuntimeError) as failed:
@@ -109,7 +100,8 @@ def test_a_groups_server_is_there_from_its_first_container_to_its_last(
 ) -> None:
     root = str(host.root)
     one = start("one", "chat")
-    keeper = servers()["chat"]
+    until(lambda: len(keepers()["chat"]) == 2, "its keepers")
+    kept = keepers()
     two = start("two", "chat")
     assert containers(host) == {"one", "two", "chat"}
     told = {name: procfs.read_group(0, name, root) for name in ("chat", "one", "two")}
@@ -119,17 +111,18 @@ def test_a_groups_server_is_there_from_its_first_container_to_its_last(
     ours = (group.DIRECTORY, f"{group.DIRECTORY}/chat", f"{group.DIRECTORY}/chat/owner", group.SHM)
     assert [oct(os.stat(path).st_mode & 0o022) for path in ours] == ["0o0"] * 4
     # It goes on when the first member's cgroup, and whoever started it, is gone.
-    assert "/cgpu-group-chat\n" in Path(f"/proc/{keeper}/cgroup").read_text()
+    for pid in kept["chat"]:
+        assert "/cgpu-group-chat\n" in Path(f"/proc/{pid}/cgroup").read_text()
     one.delete()
     until(lambda: "one" not in containers(host), "its end")
-    assert servers() == {"chat": keeper} and group.answers("chat")
+    assert keepers() == kept and group.answers("chat")
     two.delete()
-    until(lambda: not containers(host) and not servers(), "the server's end")
+    until(lambda: not containers(host) and not keepers(), "the server's end")
     until(lambda: not list(Path("/sys/fs/cgroup").rglob("cgpu-group-*")), "its cgroup's end")
     assert list(Path(group.SHM, "chat").iterdir()) == []
     # And one that comes after it starts another.
     start("three", "chat")
-    assert servers().keys() == {"chat"}
+    assert keepers().keys() == {"chat"}
 
 
 def test_a_member_has_the_way_to_its_server_and_none_to_give_it_orders(
@@ -159,7 +152,7 @@ def test_a_member_has_the_way_to_its_server_and_none_to_give_it_orders(
         and "mps-server" not in Path(f"/proc/{pid}/comm").read_text()
     ]
     assert os.listdir(f"/proc/{daemon}/root/dev/shm") == ["said"]
-    for pid in (daemon, servers()["chat"]):
+    for pid in (daemon, *keepers()["chat"]):
         killed = one.exec("sh", "-c", f"kill -9 {pid} || echo none", check=False).stdout
         assert killed.endswith("none\n"), "it is of another pid namespace"
     assert group.answers("chat")
@@ -200,9 +193,9 @@ def test_a_group_of_pods_is_their_namespaces(host: Km, start: Start) -> None:
 def test_the_server_runs_as_the_hosts_user_of_a_user_namespace(host: Km, start: Start) -> None:
     one = start("one", "chat", uid=5, mapped=100_000)
     two = start("two", "chat", uid=5, mapped=100_000)
-    assert os.stat(group.pipe("chat")).st_uid == 100_005
+    control = f"{group.pipe('chat')}/{group.CONTROL_SOCKET}"
+    assert os.stat(control).st_uid == 100_005
     for member in (one, two):
-        seen = member.exec("stat", "-c", "%u %a", group.pipe("chat"), uid=5).stdout.split()
-        assert seen == ["5", "500"]
+        assert member.exec("stat", "-c", "%u %a", control, uid=5).stdout.split() == ["5", "600"]
     said = refused(start, "three", "chat", uid=5, mapped=200_000)
     assert "it belongs to containers of user 100005, and containers of user 200005 asks" in said

@@ -7,6 +7,7 @@ last. NVIDIA's daemon is stood in for by a program of the same name.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from pycgpu.tree import events, group, procfs
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
+from tests.vm.mps import keepers
 from tests.vm.user_door import START_S, TREE, Door
 
 pytestmark = [pytest.mark.kernel("6.1", by_default=True), pytest.mark.needs("sim", "km")]
@@ -92,3 +94,35 @@ def test_a_groups_server_is_there_from_its_first_member_to_its_last(
     # And one that comes after it starts another.
     assert door.run("/bin/true", name="five", group="chat", quota=50)[0] == 0
     until(lambda: not containers(root), "that one's end", START_S)
+
+
+@pytest.mark.parametrize("by_module", [False, True], ids=["agent", "module"])
+def test_a_group_goes_on_and_ends_when_who_keeps_its_server_is_killed(
+    door: Door, km: Callable[..., Km], by_module: bool
+) -> None:
+    if by_module:
+        km()
+    root = str(MODULES if by_module else TREE)
+    member = door.start("/bin/sleep", "1000", name="one", group="chat")
+    until(lambda: "one" in containers(root), "the member", START_S)
+    until(lambda: len(keepers()["chat"]) == 2, "its keepers")
+    for _ in range(3):
+        # Whichever of both it is: the other has another take its place.
+        (gone, stays) = keepers()["chat"]
+        os.kill(gone, signal.SIGKILL)
+        until(
+            lambda gone=gone, stays=stays: (  # type: ignore[misc]
+                stays in (now := keepers()["chat"]) and gone not in now and len(now) == 2
+            ),
+            "another",
+        )
+    assert containers(root) == {"chat", "one"} and group.answers("chat")
+    assert door.run("/bin/true", name="two", group="chat")[0] == 0
+    member.kill()
+    member.wait()
+    until(lambda: not containers(root), "the server's end", START_S)
+    until(lambda: not keepers(), "its keepers' end", START_S)
+    assert [line.split(" ")[0] for line in told_since_start(root) if "server_" in line] == [
+        "server_started",
+        "server_ended",
+    ]
