@@ -34,7 +34,7 @@ from pycgpu import signals
 from pycgpu.agent import apart, caller, clients, launch, private
 from pycgpu.agent.group_watch import Watch, children
 from pycgpu.errors import CgpuError
-from pycgpu.tree import authority, group, procfs, tenant
+from pycgpu.tree import authority, group, label, procfs, tenant
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -176,6 +176,7 @@ def _become_leader(server: Server) -> None:
     private.hide(keep=group.pipe(server.name, server.directory), used=server.program)
     if server.shm:
         private.bind(server.shm, "/dev/shm")
+        label.execute_as_daemon()
     if identity is not None:
         caller.become(identity)
     signals.as_before_python()

@@ -108,18 +108,20 @@ def _user(config: dict[str, object], pid: int, proc: str) -> int:
     raise HookError(f"its user {inside!r} is none of its user namespace's")
 
 
-def give(config: dict[str, object], request: Request) -> None:
+def give(config: dict[str, object], request: Request, root: str) -> None:
     """
     Add to *config* what leads a container to the server of the group that it asks for.
 
     Raises:
         CgpuError: as of :func:`leader` and :func:`pycgpu.tree.group.quota_of`, or the directories
-            cannot be made.
+            cannot be made, or the tree cannot be read.
     """
     whom = leader(config, request.group or "")
     # Whose it is the hook looks at.
     here = group.Group(whom, 0, policy_asked=False, containers_of="")
-    group.make_places(here)
+    linux = config.get("linux")
+    mount_label = linux.get("mountLabel") if isinstance(linux, dict) else None
+    group.make_places(here, mount_label=mount_label)
     wanted = _mounts(here)
     places = [mount["destination"] for mount in wanted]
     mounts = config.get("mounts")
@@ -128,7 +130,8 @@ def give(config: dict[str, object], request: Request) -> None:
         *wanted,
     ]
     process: Any = config.setdefault("process", {})
-    own = group.environment(whom, quota=group.quota_of(request))
+    last = group.is_after_others(whom, request, root)
+    own = group.environment(whom, quota=group.quota_of(request), after_others=last)
     env = [word for word in _list(process.get("env")) if str(word).partition("=")[0] not in own]
     process["env"] = [*env, *(f"{key}={value}" for key, value in own.items())]
 

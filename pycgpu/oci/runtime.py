@@ -171,7 +171,7 @@ def prepare(
         if request.group is not None:
             from . import membership
 
-            membership.give(config, request)
+            membership.give(config, request, root)
             if every is not None:
                 every = membership.among(config, request.group, every, root)
         if every is not None:

@@ -19,7 +19,7 @@ import sys
 
 from ..errors import CgpuError, LaunchError, NodeError
 from ..request.model import MIB, POLICIES, CardShare, Grant, MemoryBytes, MemoryShare, Request
-from . import lock, procfs
+from . import label, lock, procfs
 
 # typing's name for it, which type checkers know; importing typing would cost too much here.
 TYPE_CHECKING = False
@@ -41,6 +41,8 @@ SERVER_BYTES = 512 * MIB
 #: A start takes as long as the driver's first context on each card; an end, as the last context's.
 LOCK_TIMEOUT_S = 60.0
 _THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+#: A hint, by NVIDIA's words; 0: normal, 1: below normal.
+_PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
 PIPE, CONTROL_SOCKET = "pipe", "control"
 #: Whose the group is that has a server, and as which user the server runs.
 _OWNER = "owner"
@@ -110,13 +112,29 @@ def of_namespace(namespace: str, name: str) -> str:
     return f"{namespace}.{name.rpartition('/')[2]}"
 
 
-def environment(name: str, directory: str = DIRECTORY, quota: int | None = None) -> dict[str, str]:
-    """Return what tells a program of its group's server, and which part of the threads it has."""
+def environment(
+    name: str, directory: str = DIRECTORY, quota: int | None = None, *, after_others: bool = False
+) -> dict[str, str]:
+    """
+    Return what tells a program of its group's server, and which part of the threads it has.
+
+    Args:
+        after_others: kernels of members without that start before its own.
+    """
     where = pipe(name, directory)
     found = {"CUDA_MPS_PIPE_DIRECTORY": where, "CUDA_MPS_LOG_DIRECTORY": where}
     if quota:
         found[_THREADS] = str(quota)
+    if after_others:
+        found[_PRIORITY] = "1"
     return found
+
+
+def is_after_others(name: str, request: Request, root: str) -> bool:
+    """Tell whether a member asks for less priority than its group has by now."""
+    asked = [share.priority for share in request.shares if share.priority is not None]
+    has = [procfs.read_priority(card, one, root) for card, one in cards_of(name, root).items()]
+    return bool(asked and has) and min(asked) < max(has)
 
 
 def quota_of(request: Request) -> int | None:
@@ -132,20 +150,24 @@ def quota_of(request: Request) -> int | None:
     return asked.pop()
 
 
-def make_places(group: Group, directory: str = DIRECTORY) -> None:
+def make_places(group: Group, directory: str = DIRECTORY, mount_label: object = None) -> None:
     """
     Make what a member's engine binds into it; it stays, and a server fills it.
+
+    Args:
+        mount_label: SELinux' label of the member's own files, if its engine gives one.
 
     Raises:
         LaunchError: somebody else has made it.
     """
     procfs.check_id(group.name)
     _make_directory(group.name, directory)
-    _make_own(pipe(group.name, directory), None)
+    shared = label.shared(mount_label)
+    _make_own(pipe(group.name, directory), None, shared)
     if group.shm is None:
         return
-    _make_own(SHM, 0o700)
-    _make_own(group.shm, 0o1777)
+    _make_own(SHM, 0o700, None)
+    _make_own(group.shm, 0o1777, shared)
 
 
 def _make_directory(name: str, directory: str) -> None:
@@ -156,17 +178,17 @@ def _make_directory(name: str, directory: str) -> None:
             os.mkdir(path, mode)
 
 
-def _make_own(path: str, mode: int | None) -> None:
+def _make_own(path: str, mode: int | None, shared: str | None) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    if mode is None:
-        return
-    # Everybody may write to /dev/shm.
     found = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if os.fstat(found).st_uid != os.geteuid():
-            raise LaunchError(f"{path}: another user has made it: remove it")
-        os.fchmod(found, mode)
+        if mode is not None:
+            # Everybody may write to /dev/shm.
+            if os.fstat(found).st_uid != os.geteuid():
+                raise LaunchError(f"{path}: another user has made it: remove it")
+            os.fchmod(found, mode)
+        label.give(found, shared)
     finally:
         os.close(found)
 
@@ -413,9 +435,12 @@ def _check_settings(group: Group, request: Request, grant: Grant, root: str) -> 
     has = cards_of(group.name, root)
     for one, share in zip(grant.cards, _shares(grant, request), strict=True):
         name = has[one.index]
+        priority = procfs.read_priority(one.index, name, root)
+        # One that asks for less has less within the group.
+        more = share.priority if share.priority is None else max(share.priority, priority)
         asked: list[tuple[str, int | None, int | None]] = [
             ("quota-min", share.quota_min, procfs.read_quota_min(one.index, name, root)),
-            ("priority", share.priority, procfs.read_priority(one.index, name, root)),
+            ("priority", more, priority),
         ]
         for what, value, now in asked:
             if value not in (None, now):

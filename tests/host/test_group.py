@@ -270,6 +270,28 @@ one.end()
 until(lambda: not containers(), "the end")
 end_agent()
 """
+#: What the runtime adds to containers that ask for priorities, and for none.
+GIVEN = """
+from pycgpu.agent import launch
+from pycgpu.oci import membership
+from pycgpu.request.model import CardShare, Request
+launch.ensure_agent()
+def given(priority):
+    config = {"linux": {"mountLabel": "system_u:object_r:container_file_t:s0:c1,c2"}}
+    share = CardShare(priority=priority, quota=30)
+    membership.give(config, Request("cgpu", (0,), (share,), group="g"), str(TREE))
+    return dict(word.split("=") for word in config["process"]["env"])
+first = given(1)
+one = Member("one", "g")
+subprocess.run([*CGPU, "set", "g", "--priority", "2"], check=True)
+rest = [given(priority) for priority in (None, 1, 2)]
+labels = [os.getxattr(place, "security.selinux").decode() for place in (
+    "/run/cgpu/groups/g/pipe", "/dev/shm/cgpu/g")]
+one.end()
+until(lambda: not containers(), "the end")
+print(json.dumps([first, rest, labels]))
+end_agent()
+"""
 #: Whose the group is, and whose a program beside it that could join.
 ADVISED = """
 from pycgpu.tree import contender, nvml, snapshot
@@ -569,6 +591,17 @@ def test_each_member_has_its_part_of_the_threads_and_the_group_the_sum_of_weight
     assert less == {"g": ["2", "0"], "one": one, "three": three}
     assert by_hand == 0
     assert last == {"g": ["5", "60"], "one": one}
+
+
+def test_a_member_of_less_priority_than_its_group_is_after_the_others(
+    beside: Callable[..., Any],
+) -> None:
+    first, rest, labels = beside(GIVEN)
+    way = {f"CUDA_MPS_{what}_DIRECTORY": "/run/cgpu/groups/g/pipe" for what in ("PIPE", "LOG")}
+    own = {**way, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30"}
+    assert first == own, "the group is to have what its first member asks for"
+    assert rest == [own, {**own, "CUDA_MPS_CLIENT_PRIORITY": "1"}, own]
+    assert labels == ["system_u:object_r:container_file_t:s0\0"] * 2
 
 
 def test_programs_that_their_server_leaves_are_told_so_and_ended(

@@ -10,7 +10,7 @@ import pytest
 
 from pycgpu.errors import CgpuError
 from pycgpu.request.model import CardShare, Grant, Request
-from pycgpu.tree import group
+from pycgpu.tree import group, label
 
 MEMBER = group.Group("chat", 0, policy_asked=False, containers_of="containers of user 0")
 
@@ -62,6 +62,34 @@ def test_a_link_or_another_users_directory_in_their_place_is_refused(
         os.chown(shm, 1000, 1000)
         with pytest.raises(CgpuError, match="another user has made it: remove it"):
             group.make_places(MEMBER, str(tmp_path / "groups"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone labels files")
+def test_all_members_may_use_them_on_a_host_with_selinux(tmp_path: Path, shm: Path) -> None:
+    """As a volume with `:z`: the container's own label, without its categories."""
+    directory = str(tmp_path / "groups")
+    places = [Path(group.pipe("chat", directory)), shm / "chat"]
+    group.make_places(MEMBER, directory)
+    assert ["security.selinux" in os.listxattr(place) for place in places] == [False, False]
+    own = "system_u:object_r:container_file_t:s0:c12,c345"
+    group.make_places(MEMBER, directory, own)
+    told = [os.getxattr(place, "security.selinux") for place in places]
+    assert told == [b"system_u:object_r:container_file_t:s0\0"] * 2
+
+
+@pytest.mark.parametrize("engines", [None, "", "container_file_t", 7, {}])
+def test_an_engine_without_selinux_gives_no_label(engines: object) -> None:
+    assert label.shared(engines) is None
+
+
+def test_its_daemon_is_what_containers_may_connect_to(tmp_path: Path) -> None:
+    enforce, attribute = tmp_path / "enforce", tmp_path / "exec"
+    label.execute_as_daemon(str(enforce), str(attribute))
+    assert not attribute.exists(), "this host has no SELinux"
+    enforce.write_text("1")
+    label.execute_as_daemon(str(enforce), str(attribute))
+    assert attribute.read_text() == "system_u:system_r:spc_t:s0"
+    label.execute_as_daemon(str(enforce), str(tmp_path / "none" / "exec"))
 
 
 def test_nobody_joins_to_be_parked(tmp_path: Path) -> None:
