@@ -341,8 +341,7 @@ keepers = {*first["keepers"]}
 def follow(place):
     pid = servers()["keepers"][place]
     os.kill(pid, signal.SIGKILL)
-    until(lambda: len(servers().get("keepers", ())) == 2 and pid not in servers()["keepers"],
-          "another")
+    until(lambda: len(now := {*servers().get("keepers", ())} - {pid}) == 2 and now, "another")
     keepers.update(servers()["keepers"])
     return {name: servers().get(name) == first[name] for name in ("daemon", "server")}
 same = [follow(place) for place in (1, 0, 1, 0)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +15,24 @@ SOURCE = Path(__file__).parents[1] / "host/pretended/mps_control.c"
 
 
 @contextlib.contextmanager
-def control() -> Iterator[Path]:
-    """Have it where hooks look for NVIDIA's; yield its path."""
+def control(simcuda: Path | None = None) -> Iterator[Path]:
+    """
+    Have it where hooks look for NVIDIA's; yield its path.
+
+    Args:
+        simcuda: what its server is.
+    """
     daemon = Path(group.PLACES[1], group.CONTROL)
     daemon.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["gcc", "-O1", "-o", daemon, SOURCE], check=True)
+    server, flags = daemon.parent / "simcuda", []
+    if simcuda is not None:
+        # Where nothing is hidden from it.
+        shutil.copy(simcuda, server)
+        flags = [f'-DSERVER="{server}"']
+    subprocess.run(["gcc", "-O1", *flags, "-o", daemon, SOURCE], check=True)
     yield daemon
     daemon.unlink()
+    server.unlink(missing_ok=True)
 
 
 def keepers() -> dict[str, set[int]]:

@@ -3,6 +3,8 @@
  * Stands in for nvidia-cuda-mps-control, as one of driver 580.159.04 behaves. `-f`: makes what it
  * makes where CUDA_MPS_PIPE_DIRECTORY says, has a server in a process of its own, and ends when
  * somebody reaches its socket for orders. Without: gives an order, as `echo quit |` does.
+ *
+ * Built with SERVER, the path of a simcuda: its server has what one has of the simulated driver.
  */
 #include <poll.h>
 #include <signal.h>
@@ -71,8 +73,12 @@ int main(int argc, char **argv)
 		/* and is not ended by what ends its daemon */
 		signal(SIGTERM, SIG_IGN);
 		if (write(told[1], &byte, 1) == 1)
+#ifdef SERVER
+			execl(SERVER, SERVER, "--serves", "--context", "--hold", "info", NULL);
+#else
 			for (;;)
 				pause();
+#endif
 		return 1;
 	}
 	if (read(told[0], &byte, 1) != 1)
