@@ -220,9 +220,9 @@ def admitted(group: Group, request: Request, admit: Callable[[Request], Grant]) 
 
 
 def _of_member(request: Request) -> Request:
-    """Return what a member has of the cards for itself: memory. The compute is the group's."""
+    """Return what the cards are to have room for: the rest of the compute is the group's."""
     shares = [
-        share._replace(weight=None, weight_percent=None, quota=None, quota_min=None)._replace(
+        share._replace(weight=None, weight_percent=None, quota=None)._replace(
             priority=None, policy=None, whole=False
         )
         for share in request.shares
@@ -231,11 +231,11 @@ def _of_member(request: Request) -> Request:
 
 
 def _of_leader(group: Group, request: Request) -> Request:
-    """Return the group's part of it: the compute, but for weights, and what the server keeps."""
+    """Return the group's part of it: what no member brings, and what the server keeps."""
     shares = [
         share._replace(
             memory=MemoryBytes(SERVER_BYTES), uvm_disable=False, oom_action=None
-        )._replace(weight=None, quota=share.quota if group.single else None)
+        )._replace(weight=None, quota=share.quota if group.single else None, quota_min=None)
         for share in request.shares
     ]
     return request._replace(shares=tuple(shares))
@@ -247,7 +247,7 @@ def _never_parked(grant: Grant) -> Grant:
 
 
 def _with_parts(grant: Grant, request: Request) -> Grant:
-    """Return it with what the member has within its group: a weight and a quota."""
+    """Return it with what the member has within its group besides a floor."""
     cards = [
         card._replace(weight=share.weight, quota=share.quota, idle_park_s=None)
         for card, share in zip(grant.cards, _shares(grant, request), strict=True)
@@ -437,17 +437,11 @@ def _check_settings(group: Group, request: Request, grant: Grant, root: str) -> 
         name = has[one.index]
         priority = procfs.read_priority(one.index, name, root)
         # One that asks for less has less within the group.
-        more = share.priority if share.priority is None else max(share.priority, priority)
-        asked: list[tuple[str, int | None, int | None]] = [
-            ("quota-min", share.quota_min, procfs.read_quota_min(one.index, name, root)),
-            ("priority", more, priority),
-        ]
-        for what, value, now in asked:
-            if value not in (None, now):
-                raise group.refusal(
-                    f"{group.option(what)} {value} asked, and the group has {now or 'none'}:"
-                    f" cgpu set {group.name} --{what} changes it for all members"
-                )
+        if share.priority is not None and share.priority > priority:
+            raise group.refusal(
+                f"{group.option('priority')} {share.priority} asked, and the group has {priority}:"
+                f" cgpu set {group.name} --priority changes it for all members"
+            )
         policy = procfs.read_policy(one.index, root)
         if group.policy_asked and share.policy not in (None, policy):
             raise group.refusal(

@@ -498,14 +498,14 @@ def read_tenants(card: int, root: str) -> tuple[Tenant, ...]:
     found = []
     for name in container_names(card, root):
         try:
-            # A member's quota is of its group's threads, not of the card.
+            # A member's quota is of its group's threads, and its floor is a part of its group's.
             leader = unless_gone(read_group, card, name, root)
             is_member = leader is not None and leader != read_cid(card, name, root)
             found.append(
                 Tenant(
                     name,
                     None if is_member else read_quota(card, name, root),
-                    read_quota_min(card, name, root),
+                    None if is_member else read_quota_min(card, name, root),
                     read_stat(card, name, root).get("promised_ppm", 0),
                 )
             )

@@ -356,6 +356,43 @@ def test_a_member_whose_leader_was_released_gives_no_weight_back() -> None:
     assert (host.card[0].weight_sum, host.card[0].members) == (0, 0)
 
 
+def test_a_group_has_the_floors_of_its_members_together() -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0)
+    group = ffi.addressof(leader.grant[0])
+    members = [admitted(host, leader, 0, quota_min=percent) for percent in (20, 0, 30)]
+    assert [error for error, _ in members] == [0] * 3
+    assert [one.grant[0].quota_min for _, one in members] == [20, 0, 30]
+    assert group.quota_min == 50
+    assert lib.cgpu_grant_promised_ppm(ffi.addressof(host.card[0]), group) == 500_000
+    assert admitted(host, leader, 0, quota_min=51)[0] == -errno.ENOSPC
+    assert lib.cgpu_grant_set_quota(group, 49) == -errno.ERANGE
+    assert lib.cgpu_grant_set_quota(group, 60) == 0
+    assert admitted(host, leader, 0, quota_min=11)[0] == -errno.ENOSPC, "past the group's ceiling"
+    lib.cgpu_host_release(host, members[0][1].grant, leader.grant)
+    assert group.quota_min == 30
+    assert lib.cgpu_grant_set_quota_min(group, 40) == 0
+    assert admitted(host, leader, 0, quota_min=90)[0] == 0
+    lib.cgpu_host_release(host, members[2][1].grant, leader.grant)
+    assert group.quota_min == 40, "the operator's word"
+
+
+def test_a_floor_that_a_leader_is_made_with_is_the_groups() -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0, quota_min=25)
+    assert admitted(host, leader, 0, quota_min=90)[0] == 0
+    assert leader.grant[0].quota_min == 25
+
+
+def test_a_member_that_loses_its_leader_has_no_floor() -> None:
+    host: Any = make_host()
+    _, leader = admitted(host, None, 0)
+    _, member = admitted(host, leader, 0, quota_min=25)
+    lib.cgpu_host_release(host, leader.grant, ffi.NULL)
+    lib.cgpu_grants_leave_group(host, member.grant)
+    assert member.grant[0].quota_min == 0
+
+
 def test_a_members_quota_is_of_threads_and_neither_of_the_card_nor_changed() -> None:
     host: Any = make_host()
     host.card[0].policy = lib.CGPU_POLICY_NATIVE
@@ -368,7 +405,7 @@ def test_a_members_quota_is_of_threads_and_neither_of_the_card_nor_changed() -> 
     assert grant.quota == 0, "it has the card's time for itself now"
 
 
-@pytest.mark.parametrize("wish", [{"quota_min": 1}, {"priority": 1}, {"policy_hint": 0}])
+@pytest.mark.parametrize("wish", [{"priority": 1}, {"policy_hint": 0}])
 def test_a_member_that_asks_for_a_part_of_the_card_is_refused(wish: Any) -> None:
     host: Any = make_host()
     _, leader = admitted(host, None, 0)

@@ -174,6 +174,28 @@ def test_who_may_not_join_is_told_why(host: Km, start: Start) -> None:
     assert containers(host) == {"one", "plain", "chat"}
 
 
+def test_a_group_has_its_members_floors_and_the_first_ones_priority(host: Km, start: Start) -> None:
+    root = str(host.root)
+
+    def asked(floor: int, priority: int) -> dict[str, str]:
+        return {"cgpu.io/CGPU_QUOTA_MIN": str(floor), "cgpu.io/CGPU_PRIORITY": str(priority)}
+
+    one = start("one", "chat", annotations=asked(20, 2))
+    two = start("two", "chat", annotations=asked(30, 1))
+    found = [procfs.read_quota_min(0, id, root) for id in ("chat", "one", "two")]
+    assert (found, procfs.read_priority(0, "chat", root)) == ([50, 20, 30], 2)
+    # The kernels of one that asks for less are after the others'.
+    environs = [Path(f"/proc/{each.pid}/environ").read_text().split("\0") for each in (one, two)]
+    assert ["CUDA_MPS_CLIENT_PRIORITY=1" in environ for environ in environs] == [False, True]
+    said = refused(start, "more", "chat", annotations=asked(5, 3))
+    assert "group chat: priority 3 asked, and the group has 2: cgpu set chat --priority" in said
+    assert "60 % guaranteed asked, 50 % free" in refused(
+        start, "m", "chat", annotations=asked(60, 2)
+    )
+    two.delete()
+    until(lambda: procfs.read_quota_min(0, "chat", root) == 20, "its floor's end")
+
+
 def test_a_group_of_pods_is_their_namespaces(host: Km, start: Start) -> None:
     start("one", "chat", namespace="blue")
     start("two", "blue/chat", namespace="blue")

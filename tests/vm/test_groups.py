@@ -109,15 +109,15 @@ def test_members_share_the_card_as_one_with_others(host: GroupHost) -> None:
 def test_a_group_has_the_part_of_the_card_that_its_members_asked_for(host: GroupHost) -> None:
     group = Group(host)
     alone = host.tenant("alone", mem=LIMIT_BYTES)
-    works = [Work(group.member("one", extra=",weight=2,quota=30"), server=group.who)]
+    works = [Work(group.member("one", extra=",weight=2,quota=30,quota_min=20"), server=group.who)]
     works.append(Work(group.member("two"), server=group.who))
-    assert host.cgpu.read("0/lead/weight") == "3\n"
+    assert [host.cgpu.read(f"0/lead/{one}") for one in ("weight", "quota_min")] == ["3\n", "20\n"]
     *inside, outside = together(*works, Work(alone))
     print(inside, outside)
     # the quota is of threads, which are MPS's
     assert abs(sum(inside) - 75) < NEAR and abs(outside - 25) < NEAR
     host.cgpu.destroy("one")
-    assert host.cgpu.read("0/lead/weight") == "1\n"
+    assert [host.cgpu.read(f"0/lead/{one}") for one in ("weight", "quota_min")] == ["1\n", "0\n"]
 
 
 def test_a_quota_of_the_leaders_holds_for_all_members(host: GroupHost) -> None:

@@ -134,8 +134,11 @@ static int check_member(const struct cgpu_card *card, const struct cgpu_grant *l
 {
 	if (!leader->present)
 		return -ENODEV;
-	if (grant->quota_min || grant->priority || grant->policy_hint < CGPU_POLICY_END)
+	if (grant->priority || grant->policy_hint < CGPU_POLICY_END)
 		return -EINVAL;
+	if (grant->quota_min && !leader->floor_given &&
+	    leader->brought_min + grant->quota_min > (leader->quota ? leader->quota : 100))
+		return -ENOSPC;
 	if (grant->weight_given && !leader->weight_given &&
 	    leader->brought + grant->weight > room_for_members(card, leader))
 		return -ENOSPC;
@@ -150,12 +153,16 @@ static uint32_t default_weight(const struct cgpu_card *card, const struct cgpu_g
 	return leader->weight_given || leader->brought < room_for_members(card, leader) ? 1 : 0;
 }
 
-/* Its members bring so much now. */
-static void set_brought(struct cgpu_card *card, struct cgpu_grant *leader, uint32_t brought)
+/* Its members bring so much now: a weight, and percent of a floor. */
+static void set_brought(struct cgpu_card *card, struct cgpu_grant *leader, uint32_t brought,
+			uint32_t brought_min)
 {
 	uint32_t weight = leader->weight;
 
 	leader->brought = brought;
+	leader->brought_min = brought_min;
+	if (!leader->floor_given)
+		leader->quota_min = brought_min;
 	if (leader->weight_given)
 		return;
 	/* of a group without members: as of one that asks for nothing */
@@ -238,10 +245,13 @@ int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t
 		grant->entity = leader ? leader->entity : grant->instance;
 		take_hint(host, *minor, grant->policy_hint);
 		card->members++;
-		if (leader)
-			set_brought(card, leader, leader->brought + grant->weight);
-		else
+		if (leader) {
+			set_brought(card, leader, leader->brought + grant->weight,
+				    leader->brought_min + grant->quota_min);
+		} else {
+			grant->floor_given = grant->quota_min > 0;
 			card->weight_sum += grant->weight;
+		}
 		if (!grant->unlimited)
 			card->allocated_bytes += grant->mem_bytes;
 	}
@@ -265,7 +275,8 @@ void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants,
 		if (!cgpu_grant_is_member(grant))
 			card->weight_sum -= grant->weight;
 		else if (leader)
-			set_brought(card, &leader[minor], leader[minor].brought - grant->weight);
+			set_brought(card, &leader[minor], leader[minor].brought - grant->weight,
+				    leader[minor].brought_min - grant->quota_min);
 		if (!grant->unlimited)
 			card->allocated_bytes -= grant->mem_bytes;
 		drop_hint(host, minor);
@@ -285,8 +296,9 @@ void cgpu_grants_leave_group(struct cgpu_host *host, struct cgpu_grant *grants)
 		grant->entity = grant->instance;
 		grant->weight_given = false;
 		grant->weight = cgpu_card_free_weight(card) ? 1 : 0;
-		/* of threads, which it shares with nobody any more */
+		/* of threads, which it shares with nobody any more; and a part of the group's */
 		grant->quota = 0;
+		grant->quota_min = 0;
 		card->weight_sum += grant->weight;
 	}
 }
@@ -418,6 +430,7 @@ int cgpu_grant_set_quota_min(struct cgpu_grant *grant, uint64_t percent)
 	if (percent > 100 || (grant->quota && percent > grant->quota))
 		return -ERANGE;
 	grant->quota_min = (uint32_t)percent;
+	grant->floor_given = true;
 	return 0;
 }
 

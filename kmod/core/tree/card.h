@@ -33,6 +33,7 @@ struct cgpu_grant {
 	bool present;
 	bool unlimited;         /* mem=max */
 	bool weight_given;      /* by the request, or later by hand */
+	bool floor_given;       /* likewise: quota_min */
 	uint8_t policy_hint;    /* as its request's words mean it; CGPU_POLICY_END: none */
 	uint8_t oom_action;     /* enum cgpu_oom_action */
 	bool uvm_disable;
@@ -40,8 +41,9 @@ struct cgpu_grant {
 	uint32_t entity;        /* the scheduler's number of it: its own, or its group's leader's */
 	uint32_t weight;        /* of a member: what it adds to its leader's */
 	uint32_t brought;       /* of a leader: its members' weights, together */
+	uint32_t brought_min;   /* of a leader: its members' floors, together */
 	uint32_t quota;         /* percent, 0: none; of a member: of the threads of its group */
-	uint32_t quota_min;     /* percent, 0: none */
+	uint32_t quota_min;     /* percent, 0: none; of a member: what it adds to its leader's */
 	uint32_t priority;      /* 0 .. CGPU_PRIORITY_MAX, higher first */
 	uint32_t idle_park_s;   /* idle for so long it may be parked, 0: never by itself */
 	uint64_t mem_bytes;
@@ -99,9 +101,9 @@ void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu
  * -ENXIO: the card is in MIG mode.
  *
  * A member of a group has memory of its own; the compute is the leader's. Its weight is added
- * to its group's, unless that was given one. Its quota is told and not enforced here: MPS does
- * that. -ENODEV also: a card that the leader has not; -EINVAL: it asks for another part of the
- * compute.
+ * to its group's, unless that was given one, and so is its floor. Its quota is told and not
+ * enforced here: MPS does that. -ENODEV also: a card that the leader has not; -ENOSPC: floors past
+ * the group's ceiling; -EINVAL: it asks for another part of the compute.
  */
 int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t *minor);
 /*
