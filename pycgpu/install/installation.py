@@ -66,7 +66,8 @@ class Options(NamedTuple):
 
     dkms: build by DKMS, so that the next kernel gets the module too; else for the running kernel.
     modules: a directory with modules that are built already, or None; implies no DKMS.
-    runtimes: register with the container engines that are here.
+    runtimes: register with the container engines that are here; else only the programs are put
+        there, for CDI.
     names, default: as in :class:`pycgpu.install.registration.Options`; no names: those that
         :func:`pycgpu.install.registration.names_free` gives.
     exporter: run the exporter as a service.
@@ -188,8 +189,7 @@ def plan(options: Options, host: Host) -> list[Step]:
         shown = f"copy the modules to /{placed}, depmod"
         steps.append(Step("built", shown, {"from": STAGED, "path": placed}))
     steps += files(options, host)
-    if options.runtimes:
-        steps.append(_runtime(options, host))
+    steps.append(_runtime(options, host))
     steps += map(enable, units(options, host))
     if options.load and not options.agent:
         steps.append(Step("load", "load cgpu_km, its core, and cgpu_rm", {}))
@@ -197,6 +197,10 @@ def plan(options: Options, host: Host) -> list[Step]:
 
 
 def _runtime(options: Options, host: Host) -> Step:
+    if not options.runtimes:
+        # CDI's devices name the hook, whichever engine has them.
+        data: dict[str, object] = {"engines": [], "names": [], "default": False}
+        return Step("runtime", "write the runtime's and the hook's programs", data)
     try:
         engines = registration.need_engines(host.prefix)
     except InstallError as error:

@@ -19,7 +19,7 @@ import typer
 import pycgpu
 from pycgpu.cli import main
 from pycgpu.errors import InstallError
-from pycgpu.install import early, installation, journal
+from pycgpu.install import early, installation, journal, launcher
 from pycgpu.install.host import Host, execute
 from pycgpu.install.installation import Options
 from tests.host import engine_programs, filehost, program
@@ -163,6 +163,10 @@ def test_without_an_engine_nothing_is_installed_unless_none_is_wanted(
         installation.install(options, host)
     assert state(host.prefix) == before
     installation.install(options._replace(runtimes=False), host)
+    # CDI's devices name it.
+    assert os.access(host.prefix / launcher.HOOK, os.X_OK)
+    installation.uninstall(host)
+    assert state(host.prefix) == before
 
 
 @pytest.mark.parametrize("said", ["maybe", "0%", "101%", "10", "asked unknown_driver=newest"])
