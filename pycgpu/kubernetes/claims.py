@@ -42,13 +42,17 @@ class ClaimError(CgpuError):
 
 
 class Part(NamedTuple):
-    """What a claim has of one card; quota 0: compute is not limited."""
+    """
+    What a claim has of one card; quota 0: compute is not limited.
+
+    ``memory_bytes`` is None for an administrator's access, which has no limit.
+    """
 
     request: str
     pool: str
     device: str
     share: str
-    memory_bytes: int
+    memory_bytes: int | None
     quota: int
 
 
@@ -181,8 +185,11 @@ def parts(claim: Mapping[str, Any]) -> list[Part]:
     for result in devices.get("results", ()):
         if result["driver"] != DRIVER:
             continue
+        place = (result["request"], result["pool"], result["device"], result.get("shareID", ""))
         if result.get("adminAccess"):
-            raise ClaimError(f"request {result['request']}: {DRIVER} gives no admin access")
+            # The API server lets an administrator's namespace alone ask for it.
+            found.append(Part(*place, None, 0))
+            continue
         consumed = result.get("consumedCapacity") or {}
         if not {MEMORY, CORES} <= consumed.keys():
             raise ClaimError(
@@ -190,14 +197,7 @@ def parts(claim: Mapping[str, Any]) -> list[Part]:
                 " scheduler needs the feature DRAConsumableCapacity (Kubernetes 1.36)"
             )
         found.append(
-            Part(
-                result["request"],
-                result["pool"],
-                result["device"],
-                result.get("shareID", ""),
-                quantity(MEMORY, consumed[MEMORY]),
-                quantity(CORES, consumed[CORES]),
-            )
+            Part(*place, quantity(MEMORY, consumed[MEMORY]), quantity(CORES, consumed[CORES]))
         )
     if not found:
         raise ClaimError(f"nothing of {DRIVER} is allocated to the claim")
@@ -264,12 +264,12 @@ def settings(wanted: Sequence[Part]) -> dict[str, str]:
 
     The cards are in the order in which they come first.
     """
-    memory: dict[str, int] = {}
+    memory: dict[str, list[int | None]] = {}
     quota: dict[str, int] = {}
     for part in wanted:
-        memory[part.device] = memory.get(part.device, 0) + part.memory_bytes
+        memory.setdefault(part.device, []).append(part.memory_bytes)
         quota[part.device] = quota.get(part.device, 0) + part.quota
-    found = {"CGPU_MEM": ",".join(f"{number // MIB}MiB" for number in memory.values())}
+    found = {"CGPU_MEM": ",".join(_sum(sizes) for sizes in memory.values())}
     if all(part.quota for part in wanted):
         found["CGPU_QUOTA"] = ",".join(map(str, quota.values()))
     elif any(quota.values()):
@@ -277,11 +277,17 @@ def settings(wanted: Sequence[Part]) -> dict[str, str]:
     return found
 
 
+def _sum(sizes: Sequence[int | None]) -> str:
+    known = [size for size in sizes if size is not None]
+    return f"{sum(known) // MIB}MiB" if len(known) == len(sizes) else "max"
+
+
 def repeated(wanted: Sequence[Part]) -> dict[str, int]:
     """Return the memory in bytes of the devices of which a claim has more than one part."""
     parts: dict[str, list[int]] = {}
     for part in wanted:
-        parts.setdefault(part.device, []).append(part.memory_bytes)
+        if part.memory_bytes is not None:
+            parts.setdefault(part.device, []).append(part.memory_bytes)
     return {device: sum(sizes) for device, sizes in parts.items() if len(sizes) > 1}
 
 

@@ -221,7 +221,7 @@ def test_no_card_is_given_away_twice(node: Node, capacity: dict[str, str], fitti
     held: dict[str, int] = {}
     for name in node.bound():
         (part,) = node.parts(name)
-        held[part.device] = held.get(part.device, 0) + part.memory_bytes
+        held[part.device] = held.get(part.device, 0) + (part.memory_bytes or 0)
     assert all(number <= 16 << 30 for number in held.values())
 
 
@@ -234,6 +234,32 @@ def test_a_claim_as_it_is_allocated_is_prepared(node: Node) -> None:
     assert device.request_names == ["gpu"]
     assert device.share_id
     node.claims.unprepare(asked)
+
+
+def test_an_administrators_claim_has_cards_without_a_limit(node: Node) -> None:
+    """
+    KEP-5018: a namespace's label allows it.
+
+    Of a device that is divided the scheduler counts its request as any other.
+    """
+    admin = claim("admin", memory="1Mi")
+    (request,) = admin["spec"]["devices"]["requests"]
+    request["exactly"] |= {"allocationMode": "All", "adminAccess": True}
+    ask(node, "most", memory="15Gi", cores="100")
+    until(lambda: node.bound() == ["most"], "a pod with most of a card", 60)
+    with pytest.raises(AssertionError, match="admin-access"):
+        node.api.apply(admin)
+    label = ("label", "namespace", "default")
+    node.api.kubectl(*label, "resource.kubernetes.io/admin-access=true")
+    try:
+        node.api.apply(admin, claimant("admin", {"resourceClaimName": "admin"}))
+        until(lambda: node.bound() == ["admin", "most"], "the administrator's pod", 60)
+    finally:
+        node.api.kubectl(*label, "resource.kubernetes.io/admin-access-")
+    assert {(part.device, part.memory_bytes) for part in node.parts("admin")} == {
+        (FAILED, None),
+        (WELL, None),
+    }
 
 
 def test_a_class_stands_for_whole_cards_by_another_name(node: Node) -> None:

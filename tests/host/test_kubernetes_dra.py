@@ -438,6 +438,20 @@ def test_one_claim_that_fails_does_not_keep_the_others(rig: Rig) -> None:
     assert rig.file(good).exists()
 
 
+def test_an_administrators_access_has_no_limit(rig: Rig) -> None:
+    """Whatever amounts its result names; what the same claim has of another card stays a part."""
+    claim = rig.claim("a", ("all", 1, "0", "0"), ("part", 0, "1Gi", "0"))
+    result, part = rig.api.claims["a"]["status"]["allocation"]["devices"]["results"]
+    del result["consumedCapacity"], result["shareID"]
+    result["adminAccess"] = True
+    assert rig.prepare(claim)["uid-a"].error == ""
+    assert "CGPU_MEM=max,1024MiB" in rig.file(claim).read_text()
+    # A part of the same card besides is no limit to it.
+    part["device"] = result["device"]
+    assert rig.prepare(claim)["uid-a"].error == ""
+    assert '"CGPU_MEM=max"' in rig.file(claim).read_text()
+
+
 def test_what_cannot_be_given_is_refused_with_the_reason(rig: Rig) -> None:
     claim = rig.claim("a", ("gpu", 1, "3000Mi", "30"))
     assert "is another one by now" in rig.error(messages.Claim("default", "uid-old", "a"))
@@ -445,7 +459,6 @@ def test_what_cannot_be_given_is_refused_with_the_reason(rig: Rig) -> None:
     assert "nothing of gpu.cgpu.io is allocated" in rig.error(claim)
     mixed = rig.claim("b", ("left", 1, "3000Mi", "30"), ("right", 0, "1Gi", "0"))
     assert "all ask for cores, or none" in rig.error(mixed)
-    assert "no admin access" in rig.error(rig.claim("c", ("x", 1, "1Gi", "1"), adminAccess=True))
     plain = rig.claim("d", ("x", 1, "1Gi", "1"), consumedCapacity={})
     assert "DRAConsumableCapacity" in rig.error(plain)
     far = rig.claim("e", ("x", 1, "1Gi", "1"), device="gpu-elsewhere")
