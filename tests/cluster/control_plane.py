@@ -19,6 +19,9 @@ from typing import Any
 from tests.cluster.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+#: What runs: scripts/build-cluster has the newest if nothing is said.
+NEWEST = "1.37"
+KUBERNETES = os.environ.get("CGPU_KUBERNETES") or NEWEST
 #: This machine as a guest behind QEMU's user network sees it.
 HOST_FROM_GUEST = "10.0.2.2"
 START_S = 180

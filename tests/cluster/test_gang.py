@@ -2,8 +2,8 @@
 """
 Gangs: pods that are bound together or not at all, by the stock scheduler's own PodGroups.
 
-They are beta and off in Kubernetes 1.37 (GenericWorkload). The nodes exist in the API
-server alone, as the extender's and the claims' tests have them.
+They are beta and off in Kubernetes 1.37 (GenericWorkload), and alpha in 1.36 (GangScheduling,
+too). The nodes exist in the API server alone, as the extender's and the claims' tests have them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.control_plane import KUBERNETES
 from tests.cluster.objects import claimant, pod, template
 from tests.cluster.test_allocation import Node
 from tests.cluster.test_extender import Scheduled, scheduled
 from tests.cluster.waiting import until
 
-GATES = ("GenericWorkload",)
+ALPHA = KUBERNETES == "1.36"
+GATES = ("GenericWorkload", "GangScheduling") if ALPHA else ("GenericWorkload",)
+VERSION = "v1alpha2" if ALPHA else "v1beta1"
 #: A gang that is refused is tried again after up to ten seconds, and each time is a look more.
 GANG_S = 120
 
@@ -38,7 +41,7 @@ def nothing_is_left(running: Scheduled) -> Iterator[None]:
 def gang(running: Scheduled, name: str, members: list[dict[str, Any]], **spec: str) -> set[str]:
     """Ask for pods that are of use together alone; return their names."""
     group = {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "apiVersion": f"scheduling.k8s.io/{VERSION}",
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"schedulingPolicy": {"gang": {"minCount": len(members)}}, **spec},
@@ -78,7 +81,11 @@ def test_a_gang_has_parts_of_cards_for_all_or_none(running: Scheduled) -> None:
 
 
 def test_a_gang_of_higher_priority_has_the_place_of_others_when_they_go(running: Scheduled) -> None:
-    """1.37 tries a gang without its victims, and asks the extender, which still counts them."""
+    """
+    1.37 tries a gang without its victims, and asks the extender, which still counts them.
+
+    1.36 preempts as for single pods.
+    """
     running.node("one")
     priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
     running.api.apply({**priority, "metadata": {"name": "high"}})
@@ -89,11 +96,14 @@ def test_a_gang_of_higher_priority_has_the_place_of_others_when_they_go(running:
         running.api.apply(low)
     until(lambda: len(running.bound()) == 2, "both cards are taken", GANG_S)
     members = [part(16384, priorityClassName="high") for _ in range(2)]
-    # The group's own, which its pods must have.
-    high = gang(running, "high", members, priorityClassName="high")
-    until(lambda: refused(running, high), "the refusal", GANG_S)
-    assert running.bound().keys() == {"low0", "low1"}
-    running.api.kubectl("delete", "pods", "low0", "low1", "--wait=false")
+    if ALPHA:
+        high = gang(running, "high", members)
+    else:
+        # The group's own, which its pods must have.
+        high = gang(running, "high", members, priorityClassName="high")
+        until(lambda: refused(running, high), "the refusal", GANG_S)
+        assert running.bound().keys() == {"low0", "low1"}
+        running.api.kubectl("delete", "pods", "low0", "low1", "--wait=false")
     until(lambda: running.bound().keys() == high, "the gang in their place", GANG_S)
 
 
