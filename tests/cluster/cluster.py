@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""A whole cluster: the control plane here, a node with the module in a virtual machine."""
+"""
+A whole cluster: the control plane here, a node in a virtual machine.
+
+The node has NVIDIA's driver, an engine and a kubelet, and the container image as if it had been
+pulled. Of cgpu it has nothing: that is the chart's to bring.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pycgpu.install import launcher, registration
+from tests.cluster import artefacts
 from tests.cluster.control_plane import HOST_FROM_GUEST, ControlPlane, programs
 from tests.cluster.node import ADDRESS, Node
 from tests.cluster.objects import IMAGE
+from tests.cluster.releases import Helm
 from tests.cluster.waiting import until
 from tests.vm.container import libraries
 from tests.vm.cri import archive
@@ -51,13 +57,14 @@ exit 0
 
 
 class Cluster:
-    """Control plane and node; entered, the node is ready and its device plugin is registered."""
+    """Control plane and node; entered, the node is ready."""
 
-    def __init__(self, scheduler: Any = None) -> None:
+    def __init__(self, helm: Helm, scheduler: Any = None) -> None:
+        self.helm = helm
         self.directory = Path(tempfile.mkdtemp(prefix="cgpu-cluster-"))
         self.programs = programs()
         self.api = ControlPlane(self.programs, self.directory, [NODE], scheduler)
-        self.node = Node(NODE)
+        self.node = Node(NODE, self.api.port)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Cluster:
@@ -69,6 +76,8 @@ class Cluster:
             self._engine()
             self.kubelet()
             until(self.ready, "the node is ready", START_S)
+            # As NVIDIA's feature discovery does, which looks for a card.
+            self.api.kubectl("label", "node", NODE, "nvidia.com/gpu.present=true")
             self._stack = self._stack.pop_all()
         return self
 
@@ -102,17 +111,14 @@ class Cluster:
             (shared / "cni-bin" / name).chmod(0o755)
         plugins = {"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "none"}]}
         (shared / "cni/none.conflist").write_text(json.dumps(plugins))
-        # The runtime wrapper is left out: CDI alone brings the hook.
-        (shared / "hook").write_text(registration.launcher("hook", registration.Options(())))
         for path in ("/var/lib/containerd", "/var/lib/kubelet"):
             # A file system of which the kubelet can tell how full it is.
             self.node.run("mkdir", "-p", path)
             self.node.run("mount", "-t", "tmpfs", "-o", "size=3g", "tmpfs", path)
-        self.node.run("install", "-D", "-m", "755", f"{SHARE}/hook", f"/{launcher.HOOK}")
         self.containerd()
         base = ("env", f"PATH={self.path}", "ctr", "-n", "k8s.io", "images", "import", "--local")
-        for name in ("pause", "image"):
-            self.node.run(*base, "--snapshotter", "overlayfs", f"{SHARE}/{name}.tar")
+        for path in (f"{SHARE}/pause.tar", f"{SHARE}/image.tar", str(artefacts.image())):
+            self.node.run(*base, "--snapshotter", "overlayfs", path)
 
     @property
     def path(self) -> str:

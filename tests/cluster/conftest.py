@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.control_plane import ControlPlane, programs
-from tests.cluster.pods import MAX_INST
+from tests.cluster.releases import Helm
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +20,13 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 
 @pytest.fixture(scope="session")
-def node_cluster() -> Iterator[Cluster]:
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm, and the chart of the commit that is checked out."""
+    return Helm(tmp_path_factory.mktemp("chart"))
+
+
+@pytest.fixture(scope="session")
+def node_cluster(helm: Helm) -> Iterator[Cluster]:
     """A cluster with a node, which takes minutes: all files of tests have the same."""
-    with Cluster() as running:
-        for card in (0, 1):
-            path = f"/proc/cgpu_km/{card}/max_inst"
-            running.node.run("sh", "-c", f"echo {MAX_INST} >{path}")
+    with Cluster(helm) as running:
         yield running

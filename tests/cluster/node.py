@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-A node in a virtual machine: module and simulated driver, and whatever its master has it run.
+A node in a virtual machine: the simulated driver, and whatever its master has it run.
 
 In the guest this is ``python -m tests.cluster.node``, which carries out commands that it finds in
 the shared directory. :class:`Node` is its master, on the host.
@@ -8,25 +8,39 @@ the shared directory. :class:`Node` is its master, on the host.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.vm import kernels, loaded, modules
-from tests.vm.drivers import Km, Sim
+from tests.cluster import artefacts
+from tests.cluster.control_plane import HOST_FROM_GUEST
+from tests.host import nvml
+from tests.vm import installed, kernels, loaded, modules
+from tests.vm.drivers import Sim
 from tests.vm.loaded import until
 from tests.vm.vm import SHARE, VM, guest_path
 
-#: Two builds of the module, of which the first is loaded.
+#: Two builds of the module, which replace the one that is installed, and each other.
 CORES = ("km", "km:0.1.1")
-NEEDED = (*CORES, "sim", "bridge", "rootfs")
+NEEDED = (*CORES, "sim", "rootfs")
+#: In the shared directory: modules of a release, built for the node's kernel; NVML's library, and
+#: what of its boards is to fail.
+MODULES, NVML, STATE = "modules", "nvml", "nvml-state"
+#: Where Kubernetes tells pods that the API server is.
+SERVICE = ("10.96.0.1", 443)
+#: What containers and their mounts take of a kernel, beside what is built in.
+KERNEL_MODULES = ("virtio_net", "overlay")
 ADDRESS = "10.0.2.15"
 POLL_S = 0.1
 #: Where systemd has a node's services, each with its share: fifty runtimes at once, the engine's,
@@ -37,14 +51,18 @@ COMMAND_S = 600
 
 class Node:
     """
-    A guest that obeys; entered, it has booted, its cards are under control and its network is up.
+    A guest that obeys; entered, it has booted, has its cards, and its network is up.
+
+    Args:
+        port: of the API server on this machine.
 
     Attributes:
         shared: a directory that both see, here; in the guest it is ``/run/vm``.
     """
 
-    def __init__(self, name: str, *, cards: int = 2, memory: str = "6G") -> None:
+    def __init__(self, name: str, port: int, *, cards: int = 2, memory: str = "6G") -> None:
         self.name = name
+        self.port = port
         self.cards = cards
         self._kernel = kernels.fetch("6.1")
         self.made = modules.prepare(self._kernel, NEEDED)
@@ -54,7 +72,12 @@ class Node:
         self._numbers = itertools.count()
 
     def __enter__(self) -> Node:
-        (self.shared / "made.json").write_text(json.dumps({**self.made, "cards": self.cards}))
+        shutil.copytree(artefacts.prebuilt(self._kernel), self.shared / MODULES)
+        for directory in (NVML, STATE):
+            (self.shared / directory).mkdir()
+        nvml.make_library(self.shared / NVML, f"{SHARE}/{STATE}")
+        told = {**self.made, "cards": self.cards, "port": self.port}
+        (self.shared / "made.json").write_text(json.dumps(told))
         try:
             self._vm.start([sys.executable, "-m", "tests.cluster.node"])
             until(lambda: self._alive((self.shared / "ready").exists()), "the guest", COMMAND_S)
@@ -104,6 +127,33 @@ class Node:
         return path.read_text(errors="replace") if path.exists() else ""
 
 
+class _Proxy(threading.Thread):
+    """In kube-proxy's place: hands connections to the API server's service on to the server."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port = port
+
+    def run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._join, *SERVICE)
+        async with server:
+            await server.serve_forever()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(HOST_FROM_GUEST, self._port)
+        await asyncio.gather(_copy(reader, back), _copy(there, writer), return_exceptions=True)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.closing(writer):
+        while some := await reader.read(1 << 16):
+            writer.write(some)
+            await writer.drain()
+
+
 class _Guest:
     def __init__(self) -> None:
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -111,9 +161,14 @@ class _Guest:
     def prepare(self) -> None:
         made = json.loads((SHARE / "made.json").read_text())
         stack = loaded.Modules()
+        subprocess.run(["modprobe", "-a", *KERNEL_MODULES], check=True)
+        # No other modules but those that will be installed: depmod over all of a distribution's
+        # takes minutes under emulation.
+        self.few = contextlib.ExitStack()
+        self.few.enter_context(installed.few_modules(Path("/var/lib/few")))
         Sim(stack, Path(made["sim"])).load(cards=made["cards"], model="t4")
-        Km(stack, Path(made["km"]), {"bridge": Path(made["bridge"])}).load()
-        subprocess.run(["modprobe", "virtio_net"], check=True)
+        # Where the driver's own package has it.
+        shutil.copy(SHARE / NVML / nvml.LIBRARY, "/usr/lib/x86_64-linux-gnu")
         for directory in (SERVICES.parent, SERVICES):
             directory.mkdir(exist_ok=True)
             (directory / "cgroup.subtree_control").write_text("+cpu")
@@ -123,9 +178,11 @@ class _Guest:
         for words in (
             ("addr", "add", f"{ADDRESS}/24", "dev", device.name),
             ("link", "set", device.name, "up"),
-            ("route", "add", "default", "via", "10.0.2.2"),
+            ("route", "add", "default", "via", HOST_FROM_GUEST),
+            ("addr", "add", f"{SERVICE[0]}/32", "dev", "lo"),
         ):
             subprocess.run(["ip", *words], check=True)
+        _Proxy(made["port"]).start()
 
     def serve(self) -> None:
         for number in itertools.count():

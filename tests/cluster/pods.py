@@ -9,55 +9,66 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.cluster import NODE, PAUSE, START_S, Cluster
-from tests.cluster.control_plane import HOST_FROM_GUEST
-from tests.cluster.node import CORES
-from tests.cluster.objects import IMAGE, MANIFESTS, manifests, pod
+from tests.cluster.cluster import NODE, START_S, Cluster
+from tests.cluster.node import CORES, MODULES, STATE
+from tests.cluster.objects import IMAGE, pod
 from tests.cluster.waiting import until
-from tests.host import nvml
 from tests.vm.vm import SHARE
 
 MIB = 1 << 20
 CARD_MIB = 15109
 #: Containers that a card of the node takes.
 MAX_INST = 30
-#: In the node's directory: NVML's library, and what of its boards is to fail.
-NVML, STATE = "nvml", "nvml-state"
+#: For cgpu to come by the chart to a node that has nothing of it.
+INSTALL_S = 1800
 #: For a pod to run there, from nothing.
 POD_S = 240
 
 
-@contextlib.contextmanager
-def deployed(cluster: Cluster, name: str, label: str) -> Iterator[None]:
-    """
-    Apply a manifest, and have its daemon on the node, which has one alone.
+#: What the chart is told: that modules are there which somebody has built for these nodes, and
+#: which of the two daemons it is for.
+SETTINGS = (
+    *("--set", "install.mode=module"),
+    *("--set", f"install.options={{--modules={SHARE}/{MODULES}}}"),
+)
+COMPONENTS = {
+    "device-plugin": (),
+    "dra-driver": ("--set", "devicePlugin.enabled=false,dra.enabled=true"),
+}
 
-    Its image and the API server's address are the test's. NVML is a library of the tests: the
-    simulated driver has none, and no card of it fails.
+
+@contextlib.contextmanager
+def deployed(cluster: Cluster, daemons: str, ready: Callable[[], object]) -> Iterator[str]:
     """
-    api = cluster.api
-    for directory in (NVML, STATE):
-        (cluster.node.shared / directory).mkdir(exist_ok=True)
-    if not any((cluster.node.shared / NVML).iterdir()):
-        nvml.make_library(cluster.node.shared / NVML)
-    objects = list(manifests(api, MANIFESTS / f"{name}.yaml"))
-    for one in objects:
-        if one["kind"] == "DaemonSet":
-            (container,) = one["spec"]["template"]["spec"]["containers"]
-            container["image"] = PAUSE
-            container["command"] += [f"--api=https://{HOST_FROM_GUEST}:{api.port}"]
-            for variable in container["env"]:
-                if variable["name"] == "PATH":
-                    variable["value"] = cluster.node.path
-            container["env"] += [
-                {"name": "LD_LIBRARY_PATH", "value": f"{SHARE}/{NVML}"},
-                {"name": "NVML_STATE", "value": f"{SHARE}/{STATE}"},
-            ]
-    api.apply(*objects)
-    api.kubectl("label", "node", NODE, f"{label}=true")
-    yield
-    api.kubectl("label", "node", NODE, f"{label}-")
-    until(lambda: not api.get("pods", namespace="cgpu")["items"], f"the end of {name}", START_S)
+    Install the chart, with one of the daemons on the node; yield Helm's notes when it is ready.
+
+    Nothing is typed on the node, and nothing of the chart is changed. Its init container brings
+    cgpu from the image. NVML is a library of the tests: the simulated driver has none.
+    """
+    api, helm = cluster.api, cluster.helm
+    words = ("cgpu", helm.chart, "--namespace", "cgpu", "--create-namespace")
+    notes = helm("install", *words, *SETTINGS, *COMPONENTS[daemons], api=api).stdout
+    try:
+        until(ready, f"{daemons} is ready", INSTALL_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{told(cluster)}") from None
+    for card in (0, 1):
+        path = f"/proc/cgpu_km/{card}/max_inst"
+        cluster.node.run("sh", "-c", f"echo {MAX_INST} >{path}")
+    yield notes
+    helm("uninstall", "cgpu", "--namespace", "cgpu", api=api)
+    until(lambda: not api.get("pods", namespace="cgpu")["items"], f"the end of {daemons}", START_S)
+
+
+def told(cluster: Cluster) -> str:
+    """What happened to cgpu's own pods, and what their containers have said."""
+    words = ("get", "pods,events", "-n", "cgpu", "--sort-by=.metadata.creationTimestamp")
+    logs = [
+        f"{path}:\n{path.read_text()[-3000:]}"
+        for path in (cluster.node.shared / "pods").rglob("*.log")
+        if path.parts[-3].startswith("cgpu_")
+    ]
+    return cluster.api.kubectl(*words, check=False).stdout + "\n".join(logs)
 
 
 def silence(cluster: Cluster, card: int, silent: bool = True) -> None:
@@ -70,6 +81,34 @@ def silence(cluster: Cluster, card: int, silent: bool = True) -> None:
         draft.rename(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def healths(cluster: Cluster, name: str) -> dict[str, set[str]]:
+    """Resource or claim → how its devices are, as a pod's status says (KEP-4680)."""
+    return {
+        of["name"]: {one["health"] for one in of["resources"]}
+        for status in cluster.api.get("pod", name)["status"].get("containerStatuses", [])
+        for of in status.get("allocatedResourcesStatus", [])
+    }
+
+
+def tells_of_its_card(cluster: Cluster, name: str, resource: str) -> None:
+    """Fail unless a pod goes on over its card's failure, and its status says what became of it."""
+    card, _, _ = tree(cluster)[name]
+    before = containers(cluster)
+    try:
+        for silent, health in ((False, "Healthy"), (True, "Unhealthy"), (False, "Healthy")):
+            silence(cluster, card, silent)
+            until(
+                lambda health=health: healths(cluster, name).get(resource) == {health},  # type: ignore[misc]
+                f"{health} in the status of {name}",
+                POD_S,
+            )
+    except AssertionError as error:
+        raise AssertionError(f"{error}, which has {healths(cluster, name)}") from None
+    finally:
+        silence(cluster, card, silent=False)
+    assert containers(cluster) == before
 
 
 def end(cluster: Cluster) -> None:
@@ -94,6 +133,11 @@ def allocatable(cluster: Cluster) -> dict[str, int]:
             digits = text.rstrip("kKi")
             found[name] = int(digits) * units.get(text[len(digits) :], 1)
     return found
+
+
+def offers_cards(cluster: Cluster) -> bool:
+    """Whether the node has the memory of both its cards to give."""
+    return allocatable(cluster).get("nvidia.com/gpumem") == 2 * CARD_MIB
 
 
 def job(name: str, **limits: int) -> dict[str, Any]:

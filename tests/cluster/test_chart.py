@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The chart, by the real Helm, and applied to a real API server."""
+"""The chart as it is published, by the real Helm, and applied to a real API server."""
 
 from __future__ import annotations
 
 import importlib.resources
 import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ import pytest
 
 from tests.cluster.control_plane import REPOSITORY, ControlPlane
 from tests.cluster.objects import MANIFESTS
+from tests.cluster.releases import Helm
 
-CHART = MANIFESTS / "chart"
 EVERYTHING = [
     word
     for name in ("devicePlugin", "dra", "exporter", "scheduler", "policy")
@@ -44,42 +43,18 @@ def install(mode: str) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def program() -> Path:
-    done = subprocess.run(
-        [str(REPOSITORY / "scripts/build-helm")], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return Path(done.stdout.strip())
-
-
-@pytest.fixture(scope="module")
 def api(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     yield control_plane
 
 
-def helm(
-    program: Path, *words: object, home: Path | None = None, check: bool = True
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [str(program), *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **({} if home is None else {"HOME": str(home)})},
-    )
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def test_helm_finds_nothing_to_complain_of(program: Path) -> None:
+def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
     for mode in ("none", "module", "agent"):
-        said = helm(
-            program, "lint", "--strict", CHART, *EVERYTHING, *MONITORS, *install(mode)
-        ).stdout
+        said = helm("lint", "--strict", helm.chart, *EVERYTHING, *MONITORS, *install(mode)).stdout
         assert "0 chart(s) failed" in said
         assert "WARNING" not in said
 
 
-def test_the_manifests_are_what_the_chart_makes(program: Path, tmp_path: Path) -> None:
+def test_the_manifests_are_what_the_chart_makes(helm: Helm, tmp_path: Path) -> None:
     subprocess.run([str(REPOSITORY / "scripts/make-manifests"), str(tmp_path)], check=True)
 
     def files(folder: Path) -> dict[str, str]:
@@ -103,15 +78,15 @@ def test_the_manifests_are_what_the_chart_makes(program: Path, tmp_path: Path) -
         ("scheduler.managedResources={gpu}", "managedResources"),
     ],
 )
-def test_values_that_mean_nothing_are_refused(program: Path, setting: str, says: str) -> None:
-    done = helm(program, "template", "cgpu", CHART, "--set", setting, check=False)
+def test_values_that_mean_nothing_are_refused(helm: Helm, setting: str, says: str) -> None:
+    done = helm("template", "cgpu", helm.chart, "--set", setting, check=False)
     assert done.returncode != 0
     assert says in done.stderr
 
 
-def test_a_ratio_is_told_to_what_publishes_cards(program: Path) -> None:
+def test_a_ratio_is_told_to_what_publishes_cards(helm: Helm) -> None:
     def told(*words: str) -> list[str]:
-        made = helm(program, "template", "cgpu", CHART, *EVERYTHING, *words).stdout
+        made = helm("template", "cgpu", helm.chart, *EVERYTHING, *words).stdout
         return re.findall(r"- (--(?:overcommit|evict).*)", made)
 
     ratio = ("--set", "cards.overcommitRatio=150")
@@ -123,18 +98,13 @@ def test_a_ratio_is_told_to_what_publishes_cards(program: Path) -> None:
     ]
 
 
-def test_an_older_cluster_is_told(program: Path) -> None:
-    done = helm(program, "template", "cgpu", CHART, "--kube-version", "1.30.0", check=False)
+def test_an_older_cluster_is_told(helm: Helm) -> None:
+    done = helm("template", "cgpu", helm.chart, "--kube-version", "1.30.0", check=False)
     assert done.returncode != 0
     assert ">=1.31" in done.stderr
 
 
-def test_a_release_comes_changes_and_goes(program: Path, api: ControlPlane) -> None:
-    config = api.config("admin", "127.0.0.1")
-
-    def release(*words: object) -> None:
-        helm(program, *words, "--kubeconfig", config, home=api.directory)
-
+def test_a_release_comes_changes_and_goes(helm: Helm, api: ControlPlane) -> None:
     def daemons() -> dict[str, str]:
         return {
             one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -145,12 +115,8 @@ def test_a_release_comes_changes_and_goes(program: Path, api: ControlPlane) -> N
         return [one["metadata"]["name"] for one in api.get("deviceclasses")["items"]]
 
     named = ("--namespace", "gpus")
-    notes = helm(
-        program,
-        *("install", "cgpu", CHART, *named, "--create-namespace", *EVERYTHING),
-        *("--kubeconfig", config),
-        home=api.directory,
-    ).stdout
+    words = ("install", "cgpu", helm.chart, *named, "--create-namespace", *EVERYTHING)
+    notes = helm(*words, api=api).stdout
     assert "kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged" in notes
     image = "docker.io/library/busybox:stable"
     assert daemons() == dict.fromkeys(("device-plugin", "dra-driver", "exporter"), image)
@@ -158,17 +124,17 @@ def test_a_release_comes_changes_and_goes(program: Path, api: ControlPlane) -> N
     policy = json.dumps(api.get("validatingadmissionpolicybinding", "cgpu"))
     assert '"kube-system", "gpus"' in policy
     settings = (*install("module"), "--set", "image.repository=example.com/any,image.tag=v1")
-    release("upgrade", "cgpu", CHART, *named, *settings)
+    helm("upgrade", "cgpu", helm.chart, *named, *settings, api=api)
     assert daemons() == {"device-plugin": "example.com/any:v1"}
     assert classes() == []
-    release("uninstall", "cgpu", *named, "--cascade", "background")
+    helm("uninstall", "cgpu", *named, "--cascade", "background", api=api)
     left = api.kubectl("get", "clusterroles", "-o", "name").stdout
     assert "cgpu" not in left
 
 
-def made_by(program: Path, api: ControlPlane, *words: str) -> list[Any]:
+def made_by(helm: Helm, api: ControlPlane, *words: str) -> list[Any]:
     """The objects of the chart, as the API server takes them: no field that it does not know."""
-    text = helm(program, "template", "cgpu", CHART, "--namespace", "default", *words).stdout
+    text = helm("template", "cgpu", helm.chart, "--namespace", "default", *words).stdout
     file = api.directory / "made.yaml"
     file.write_text(text)
     told = ("create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", file)
@@ -183,10 +149,10 @@ def made_by(program: Path, api: ControlPlane, *words: str) -> list[Any]:
 
 @pytest.mark.parametrize("mode", ["none", "module", "agent"])
 def test_the_api_server_knows_each_field_and_finds_each_recommended_label(
-    program: Path, api: ControlPlane, mode: str
+    helm: Helm, api: ControlPlane, mode: str
 ) -> None:
     secret = ("--set", "imagePullSecrets[0].name=registry", "--set", "openshift.privileged=true")
-    made = made_by(program, api, *EVERYTHING, *install(mode), *secret)
+    made = made_by(helm, api, *EVERYTHING, *install(mode), *secret)
     assert {one["kind"] for one in made} >= {"DaemonSet", "Deployment", "ClusterRole"}
     for one in made:
         assert one["metadata"]["labels"].keys() >= RECOMMENDED, one["metadata"]["name"]
@@ -228,15 +194,16 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("mode", ["none", "module", "agent"])
 def test_kubeconform_finds_each_object_as_its_schema_has_it(
-    program: Path, schemas: Path, mode: str, release: str
+    helm: Helm, schemas: Path, mode: str, release: str
 ) -> None:
     words = (*EVERYTHING, *install(mode), "--set", "createNamespace=true,dra.evict=true")
-    made = helm(program, "template", "cgpu", CHART, "--namespace", "gpus", *words).stdout
+    made = helm("template", "cgpu", helm.chart, "--namespace", "gpus", *words).stdout
 
     def conform(text: str) -> Any:
+        judge = helm.program.with_name("kubeconform")
         done = subprocess.run(
             [
-                *(str(program.with_name("kubeconform")), "-strict", "-summary", "-output", "json"),
+                *(str(judge), "-strict", "-summary", "-output", "json"),
                 *("-kubernetes-version", release, "-schema-location", f"{schemas}/{SCHEMA}"),
             ],
             input=text,
@@ -280,9 +247,9 @@ def test_kubeconform_finds_each_object_as_its_schema_has_it(
     ],
 )
 def test_nodes_are_found_by_the_labels_of_nfd_and_gfd(
-    program: Path, api: ControlPlane, mode: str, labels: dict[str, str], runs: set[str]
+    helm: Helm, api: ControlPlane, mode: str, labels: dict[str, str], runs: set[str]
 ) -> None:
-    made = made_by(program, api, *EVERYTHING, *install(mode))
+    made = made_by(helm, api, *EVERYTHING, *install(mode))
     found = {
         one["metadata"]["name"]
         for one in made
@@ -304,10 +271,10 @@ def fits(spec: Any, labels: dict[str, str]) -> bool:
     )
 
 
-def test_monitors_and_rules_are_what_prometheus_operator_takes(program: Path) -> None:
+def test_monitors_and_rules_are_what_prometheus_operator_takes(helm: Helm) -> None:
     """Its custom resources are not there: these are judged by what they are of."""
-    words = ("template", "cgpu", CHART, "--namespace", "gpus", *EVERYTHING, *MONITORS)
-    text = helm(program, *words).stdout
+    words = ("template", "cgpu", helm.chart, "--namespace", "gpus", *EVERYTHING, *MONITORS)
+    text = helm(*words).stdout
     alerts = (REPOSITORY / "docs/alerts.yml").read_text()
     rule = text[text.index("kind: PrometheusRule") :].split("\n---")[0]
     names = re.findall(r"- alert: (\w+)", alerts)

@@ -2,8 +2,8 @@
 """
 Claims on a node with the module: dynamic resource allocation by the real scheduler and kubelet.
 
-The DRA driver runs as its manifest has it; what the scheduler allocates of a card, the module holds
-the claim's containers to.
+The DRA driver comes by the chart and the image; what the scheduler allocates of a card, the module
+holds the claim's containers to.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tests.cluster.pods import (
     phases,
     running,
     silence,
+    tells_of_its_card,
     there,
     tree,
     used,
@@ -47,8 +48,7 @@ CDI = "/var/run/cdi"
 @pytest.fixture(scope="module")
 def cluster(node_cluster: Cluster) -> Iterator[Cluster]:
     """A cluster whose node has the DRA driver."""
-    with deployed(node_cluster, "dra", "cgpu.io/dra"):
-        until(lambda: slices(node_cluster.api), "the node's slice", START_S)
+    with deployed(node_cluster, "dra-driver", lambda: slices(node_cluster.api)):
         yield node_cluster
 
 
@@ -179,6 +179,15 @@ def whole(name: str, resource: str) -> dict[str, Any]:
     """A pod that asks for a card by a resource's name."""
     container = {"image": IMAGE, "resources": {"limits": {resource: 1}}}
     return pod(name, container=container, terminationGracePeriodSeconds=0)
+
+
+def test_a_pods_status_says_how_the_cards_of_its_claim_are(cluster: Cluster) -> None:
+    cluster.api.apply(
+        template("part", memory="1Gi", cores="10"),
+        claimant("one", {"resourceClaimTemplateName": "part"}),
+    )
+    running(cluster, "one")
+    tells_of_its_card(cluster, "one", "claim:c0")
 
 
 def test_a_driver_that_evicts_moves_the_pods_of_a_failed_card(cluster: Cluster) -> None:

@@ -7,51 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cluster.control_plane import REPOSITORY
-
-BUILD_S = 1800
-
-
-def run(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*map(str, words)], capture_output=True, text=True, timeout=BUILD_S, check=False, **options
-    )
-
-
-def must(*words: object, **options: Any) -> str:
-    done = run(*words, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+from tests.cluster import artefacts
+from tests.cluster.artefacts import must, run, script
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The artefacts that the image carries, built once."""
-    made = tmp_path_factory.mktemp("files")
-    version = re.findall(r'__version__ = "(.*)"', must("git", "show", "HEAD:pycgpu/__init__.py"))[0]
-    must(REPOSITORY / "scripts/make-installer", "-v", version, "-o", made, cwd=REPOSITORY)
-    must(REPOSITORY / "scripts/make-packages", "-o", made, "deb", cwd=REPOSITORY)
-    return made
-
-
-def build(files: Path, out: Path) -> Path:
-    must(REPOSITORY / "scripts/make-image", "-f", files, "-o", out, cwd=REPOSITORY)
-    (made,) = out.glob("cgpu-*.oci.tar")
-    return made
-
-
-@pytest.fixture(scope="module")
-def image(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(files, tmp_path_factory.mktemp("image"))
+def image() -> Path:
+    return artefacts.image()
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +60,10 @@ def container(bundle: Path, tmp_path: Path, *words: str, user: int = 0) -> Itera
         run("runc", "delete", "-f", name)
 
 
-def test_the_same_commit_gives_the_same_bytes(files: Path, image: Path, tmp_path: Path) -> None:
-    assert build(files, tmp_path).read_bytes() == image.read_bytes()
+def test_the_same_commit_gives_the_same_bytes(image: Path, tmp_path: Path) -> None:
+    script("make-image", "-f", artefacts.files(), "-o", tmp_path)
+    (again,) = tmp_path.glob("cgpu-*.oci.tar")
+    assert again.read_bytes() == image.read_bytes()
 
 
 def test_it_runs_what_a_cluster_needs_of_it(bundle: Path, tmp_path: Path) -> None:

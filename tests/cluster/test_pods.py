@@ -2,8 +2,7 @@
 """
 Pods on a node with the module: the API server, the scheduler, the kubelet and containerd are real.
 
-The device plugin runs as its manifest has it, as a pod of its own. Its image and the API server's
-address are the test's; everything else is the file's.
+The device plugin comes by the chart and the image, and runs as a pod of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.cluster import START_S, Cluster
+from tests.cluster.cluster import Cluster
 from tests.cluster.pods import (
     CARD_MIB,
     MAX_INST,
@@ -33,8 +32,10 @@ from tests.cluster.pods import (
     killed_at,
     log,
     made,
+    offers_cards,
     phases,
     running,
+    tells_of_its_card,
     tenants,
     there,
     tree,
@@ -101,12 +102,7 @@ spec:
 @pytest.fixture(scope="module")
 def cluster(node_cluster: Cluster) -> Iterator[Cluster]:
     """A cluster whose node has the device plugin."""
-    with deployed(node_cluster, "device-plugin", "cgpu.io/node"):
-        until(
-            lambda: allocatable(node_cluster).get("nvidia.com/gpumem") == 2 * CARD_MIB,
-            "the node's resources",
-            START_S,
-        )
+    with deployed(node_cluster, "device-plugin", lambda: offers_cards(node_cluster)):
         yield node_cluster
 
 
@@ -170,6 +166,13 @@ def test_what_fits_the_node_but_no_card_waits_for_one(cluster: Cluster) -> None:
     (first, *_) = [name for name in phases(cluster) if name != waiting]
     cluster.api.kubectl("delete", "pod", first, "--wait=false")
     running(cluster, waiting)
+
+
+def test_a_pods_status_says_how_its_card_is(cluster: Cluster) -> None:
+    cluster.api.apply(job("one", gpumem=1000))
+    running(cluster, "one")
+    tells_of_its_card(cluster, "one", "nvidia.com/gpu")
+    until(lambda: offers_cards(cluster), "the card is offered again", POD_S)
 
 
 def test_a_pod_goes_on_over_a_hot_upgrade_and_a_new_plugin(cluster: Cluster) -> None:

@@ -25,7 +25,7 @@ static int board; /* its address is the handle */
 
 /*
  * What a test wants of a board, or of all ("nvml"), stands in a file of that name in the directory
- * NVML_STATE: a word, of which "xid" and a number is read once.
+ * NVML_STATE, or STATE: a word, of which "xid" and a number is read once.
  */
 static int is_told(const char *name, const char *word, unsigned long long *number)
 {
@@ -34,7 +34,7 @@ static int is_told(const char *name, const char *word, unsigned long long *numbe
 	unsigned long long value = 0;
 	FILE *file;
 
-	snprintf(path, sizeof(path), "%s/%s", directory ? directory : "/nowhere", name);
+	snprintf(path, sizeof(path), "%s/%s", directory ? directory : STATE, name);
 	file = fopen(path, "r");
 	if (!file)
 		return 0;

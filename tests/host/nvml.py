@@ -7,11 +7,17 @@ import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("nvml.c")
+LIBRARY = "libnvidia-ml.so.1"
 
 
-def make_library(directory: Path) -> Path:
-    """Build ``libnvidia-ml.so.1`` in a directory and return this, for ``LD_LIBRARY_PATH``."""
-    library = directory / "libnvidia-ml.so.1"
-    command = ["gcc", "-shared", "-fPIC", "-Wall", "-o", str(library), str(SOURCE)]
-    subprocess.run(command, check=True)
+def make_library(directory: Path, state: str = "/nowhere") -> Path:
+    """
+    Build ``libnvidia-ml.so.1`` in a directory and return this, for ``LD_LIBRARY_PATH``.
+
+    Args:
+        state: the directory that NVML_STATE is for, where no environment can say it.
+    """
+    library = directory / LIBRARY
+    command = ["gcc", "-shared", "-fPIC", "-Wall", f'-DSTATE="{state}"', "-o", str(library)]
+    subprocess.run([*command, str(SOURCE)], check=True)
     return directory

@@ -88,13 +88,13 @@ class Sources:
             copy.write_bytes(content)
 
 
-def _drop_old(directory: Path, prefix: str) -> None:
+def _drop_old(directory: Path, prefix: str, kept: int) -> None:
     builds = sorted(
         (path for path in directory.glob(f"{prefix}-*") if path.is_dir()),
         key=lambda path: path.stat().st_mtime,
         reverse=True,
     )
-    for path in builds[KEPT_BUILDS:]:
+    for path in builds[kept:]:
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -116,11 +116,12 @@ def make(directory: Path, *arguments: str) -> None:
 class Build:
     """A directory of the cache that is complete or not there."""
 
-    def __init__(self, name: str, kernel: str, content: bytes) -> None:
+    def __init__(self, name: str, kernel: str, content: bytes, kept: int = KEPT_BUILDS) -> None:
         prefix = f"{name}-{kernel}"
         self.root = packages.cache_dir() / "builds" / f"{prefix}-{kernels.digest(content)}"
         self.root.parent.mkdir(exist_ok=True)
         self._prefix = prefix
+        self._kept = kept
         self._lock = packages.locked(f"build-{prefix}")
 
     def __enter__(self) -> Build:
@@ -139,7 +140,7 @@ class Build:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None:
             (self.root / "complete").touch()
-            _drop_old(self.root.parent, self._prefix)
+            _drop_old(self.root.parent, self._prefix, self._kept)
         self._lock.__exit__(kind, *rest)  # type: ignore[arg-type]
 
 
@@ -259,12 +260,12 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
 
     Args:
         wanted: of ``km`` (``km:<version>`` and ``km:<version>:<flags>``: other builds of it),
-            ``release:<version>`` and ``deb:<version>`` (:mod:`tests.vm.release`), ``sim``,
-            ``programs`` (tenants' own), ``bridge`` (for the simulated driver), ``fakepci``,
-            ``hold``, ``rootfs``, ``engines`` (Docker and containerd), ``udev`` (and
-            nvidia-modprobe), ``slurm``, ``ray``, ``spark``, ``smi`` (NVIDIA's own tools), and
-            ``driver:<branch>`` for NVIDIA's real driver; with ``km`` also the bridge for it, as
-            ``bridge:<branch>``.
+            ``release:<version>``, ``deb:<version>`` and ``deb:published``
+            (:mod:`tests.vm.release`), ``headers`` (the kernel's), ``sim``, ``programs`` (tenants'
+            own), ``bridge`` (for the simulated driver), ``fakepci``, ``hold``, ``rootfs``,
+            ``engines`` (Docker and containerd), ``udev`` (and nvidia-modprobe), ``slurm``,
+            ``ray``, ``spark``, ``smi`` (NVIDIA's own tools), and ``driver:<branch>`` for NVIDIA's
+            real driver; with ``km`` also the bridge for it, as ``bridge:<branch>``.
 
     Returns:
         Name to path: a directory, or for ``bridge``, ``fakepci`` and ``hold`` the module.
@@ -286,7 +287,9 @@ def prepare(kernel: Kernel, wanted: Sequence[str]) -> dict[str, str]:
         elif kind == "release":
             path = release.build(branch)
         elif kind == "deb":
-            path = release.package(branch)
+            path = release.published() if branch == "published" else release.package(branch)
+        elif kind == "headers":
+            path = kernel.headers
         elif kind == "fakepci":
             path = fakepci(kernel)
         elif kind == "hold":

@@ -8,12 +8,14 @@ test has two versions of the same.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from pycgpu import __version__
 from tests.vm.modules import Build, BuildError, Sources
 from tests.vm.packages import cache_dir, locked
 
@@ -93,3 +95,18 @@ def package(version: str) -> Path:
             if run.returncode:
                 raise BuildError(f"make-packages: {run.stderr[-2000:]}")
     return made.root / f"cgpu_{version}_amd64.deb"
+
+
+def published() -> Path:
+    """
+    Return the Debian package of the release in the directory CGPU_RELEASE; without it the tree's.
+
+    Raises:
+        BuildError: there is no package in the directory.
+    """
+    directory = os.environ.get("CGPU_RELEASE")
+    if directory is None:
+        return package(__version__)
+    for path in Path(directory).glob("cgpu_*_amd64.deb"):
+        return path
+    raise BuildError(f"CGPU_RELEASE: {directory} has no cgpu_*_amd64.deb")
