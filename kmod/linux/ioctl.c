@@ -552,7 +552,7 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	if (cgpu_call_wants_room(call))
 		cgpu_container_make_room(container);
 	alone = cgpu_container_lock_to_judge(container);
-	waits = cgpu_wait_goes_on(wait, &container->tenant, ktime_get_ns());
+	waits = wait->bytes && cgpu_wait_goes_on(wait, &container->tenant, ktime_get_ns());
 	if (waits) {
 		rt_mutex_unlock(&container->lock);
 		cgpu_container_judged(alone);

@@ -106,10 +106,9 @@ bool cgpu_container_lock_to_judge(struct cgpu_container *container)
 	const struct cgpu_room *rooms;
 
 	rt_mutex_lock(&container->lock);
-	if (!READ_ONCE(cgpu_registry->moving)) {
-		cgpu_rooms_limit(NULL, &container->tenant.ledger);
+	/* nothing limits the room then: cgpu_registry_note_moving() saw to it */
+	if (!READ_ONCE(cgpu_registry->moving))
 		return false;
-	}
 	rt_mutex_unlock(&container->lock);
 	rt_mutex_lock(&cgpu_registry->lock);
 	rooms = count_rooms();

@@ -20,6 +20,7 @@
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 
+#include "core/tree/move.h"
 #include "core/tree/nodes.h"
 #include "door/door.h"
 #include "door/events.h"
@@ -523,6 +524,14 @@ void cgpu_registry_note_moving(void)
 		rt_mutex_unlock(&container->lock);
 	}
 	WRITE_ONCE(cgpu_registry->moving, moving);
+	if (moving)
+		return;
+	/* calls are judged from here on without a look at the card's room */
+	list_for_each_entry(container, &cgpu_registry->containers, node) {
+		rt_mutex_lock(&container->lock);
+		cgpu_rooms_limit(NULL, &container->tenant.ledger);
+		rt_mutex_unlock(&container->lock);
+	}
 }
 
 static void unlist(struct cgpu_container *container)
