@@ -44,7 +44,9 @@ _IDLE_LOOK_S = 1.0
 #: Who could not be parked is left alone for so long.
 _SPARE_S = 60.0
 #: A process that is between two states settles by itself.
-_SETTLE_S, _SETTLE_PAUSE_S, _SETTLE_AGAIN_S = 30.0, 0.05, 1.0
+_SETTLE_S, _SETTLE_PAUSE_S = 30.0, 0.05
+#: What could not be settled or brought back is tried again so often.
+_AGAIN_S = 1.0
 
 
 class ParkError(CgpuError):
@@ -69,7 +71,7 @@ class Parking:
         #: The look's own: whoever else moves a container says that it is to be looked at anew.
         self._watched: dict[str, dict[int, Process]] = {}
         self._renewed: set[str] = set()
-        self._tried_s: dict[str, float] = {}
+        self._due_s: dict[str, float] = {}
         self._idleness, self._begun = Idleness(), Moves()
         self._idlers: list[Idler] = []
         #: Those that could not be parked, until when they are left alone.
@@ -159,10 +161,11 @@ class Parking:
         moved = [one for one in listed if one.state is not State.RUNNING]
         self._forget_all_but({one.id for one in moved})
         for one in moved:
+            # A wish is seen once: nobody is looked at before what follows from it is due.
+            if now_s < self._due_s.get(one.id, 0.0):
+                continue
             if one.state is not State.PARKED:
-                if now_s >= self._tried_s.get(one.id, 0.0):
-                    self._settle_left(one)
-                    self._tried_s[one.id] = time.monotonic() + _SETTLE_AGAIN_S
+                self._settle_left(one, now_s)
                 continue
             processes = self._watched.setdefault(one.id, {})
             for pid in one.pids:
@@ -175,14 +178,15 @@ class Parking:
             wanted = one.asked_ns or (
                 not one.held and any(process.wants(now_s) for process in processes.values())
             )
-            if not wanted or now_s < self._tried_s.get(one.id, 0.0):
+            if not wanted:
                 continue
-            self._tried_s[one.id] = now_s + (_ROOM_LOOK_S if one.asked_ns else LOOK_S)
-            if not _stand_still(one.pids):
-                self._come_back(one.id, now_s)
+            self._due_s[one.id] = now_s + (_ROOM_LOOK_S if one.asked_ns else LOOK_S)
+            if _stand_still(one.pids) or not self._come_back(one.id, now_s):
+                self._due_s[one.id] = now_s + _AGAIN_S
+                self._renewed.add(one.id)
         return LOOK_S if moved else 2 * LOOK_S
 
-    def _settle_left(self, left: Moving) -> None:
+    def _settle_left(self, left: Moving, now_s: float) -> None:
         """
         Settle what an agent that has ended left halfway, unless it moves now.
 
@@ -197,6 +201,7 @@ class Parking:
                 was_parking = left.state is State.PARKING
                 self._settle(left.id, left.pids, was_parking, _SETTLE_PAUSE_S)
             except CgpuError as error:
+                self._due_s[left.id] = now_s + _AGAIN_S
                 log.warning("%s", error)
 
     def _look_for_idlers(self, now_s: float) -> None:
@@ -248,7 +253,7 @@ class Parking:
         self._begun.begin(now_s)
         try:
             size = self.park(idler.id)
-        except ParkError as error:
+        except CgpuError as error:
             self._spared_s[idler.id] = now_s + _SPARE_S
             log.warning("%s", error)
             return
@@ -267,7 +272,8 @@ class Parking:
                     return True
         return False
 
-    def _come_back(self, container_id: str, now_s: float) -> None:
+    def _come_back(self, container_id: str, now_s: float) -> bool:
+        """Return False if it is still parked, and does not wait for room either."""
         try:
             self.resume(container_id)
         except NoRoom as error:
@@ -279,6 +285,8 @@ class Parking:
             # Somebody else may have brought it back since it was looked at.
             if any(one.id == container_id for one in self._books.moving()):
                 log.warning("%s", error)
+                return False
+        return True
 
     @contextlib.contextmanager
     def _unless_busy(self) -> Iterator[bool]:
@@ -301,7 +309,10 @@ class Parking:
         self._checkpoint.start()
         pids = []
         for pid, size in held.items():
-            state = self._checkpoint.state(pid)
+            try:
+                state = self._checkpoint.state(pid)
+            except CheckpointError as error:
+                raise ParkError(f"{container_id} cannot be parked: {error}") from error
             if state is ProcessState.GONE:
                 continue
             if state is ProcessState.NOT_CUDA:
@@ -440,13 +451,13 @@ class Parking:
     def _forget(self, container_id: str) -> None:
         for process in self._watched.pop(container_id, {}).values():
             process.close()
-        self._tried_s.pop(container_id, None)
 
     def _forget_all_but(self, ids: set[str]) -> None:
         for container_id in self._watched.keys() - ids:
             self._forget(container_id)
         while self._renewed:
             self._forget(self._renewed.pop())
+        self._due_s = {one: due_s for one, due_s in self._due_s.items() if one in ids}
 
 
 def _stand_still(pids: Iterable[int]) -> str:
@@ -472,6 +483,8 @@ def _reason(container_id: str, error: OSError, busy: str = _BUSY) -> str:
     told: dict[int, str] = {
         errno.ENOENT: f"no container {container_id}",
         errno.EBUSY: f"{container_id} {busy}",
+        errno.EINVAL: f"{container_id} cannot be held by this door: `cgpu upgrade` takes it to one"
+        " that can",
         errno.EXDEV: f"{container_id} is in a group, and what MPS serves cannot be parked",
         errno.E2BIG: f"{container_id} has more processes on a card than can be parked (64)",
     }
