@@ -155,7 +155,8 @@ class Group:
         options = [f"--driver={branch}" for branch in self.config.getoption("--driver") or ()]
         if self.config.getoption("--packages-required"):
             options.append("--packages-required")
-        for name in ("--upgrades", "--fuzz-seconds", "--fuzz-seed", "--fuzz-guided"):
+        names = ("--upgrades", "--park-steps", "--fuzz-seconds", "--fuzz-seed", "--fuzz-guided")
+        for name in names:
             options.append(f"{name}={self.config.getoption(name)}")
         if re.search(r"^(?:import|from) hypothesis", text, re.MULTILINE):
             environment["CGPU_HYPOTHESIS"] = "1"
