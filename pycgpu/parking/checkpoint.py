@@ -15,6 +15,7 @@ from enum import IntEnum
 from pycgpu.errors import CgpuError
 from pycgpu.parking import stopped
 from pycgpu.parking.checkpoint_helper import NOT_INITIALIZED, NOT_READY
+from pycgpu.parking.wishes import Process
 
 #: A helper that has not answered by then is ended: a copy to the host takes 0.5 s a GiB (H200).
 TIMEOUT_S = 180.0
@@ -33,6 +34,11 @@ _STATUSES = {
     801: "not supported: it shares memory with another process, or has what cannot be saved",
     401: "illegal state",
 }
+
+
+def _told(status: int) -> str:
+    why = _STATUSES.get(status, "")
+    return f"CUDA status {status}" + (f", {why}" if why else "")
 
 
 class ProcessState(IntEnum):
@@ -59,13 +65,22 @@ class Checkpoint:
         self._lock = threading.Lock()
 
     def state(self, pid: int) -> ProcessState:
-        """Return what the driver says of a process."""
-        status, _, state = self._ask("state", pid, _QUICK_S).partition(" ")
-        if int(status) == NOT_INITIALIZED:
+        """
+        Return what the driver says of a process.
+
+        Raises:
+            CheckpointError: it does not say, and the process lives: it may be anything.
+        """
+        said, _, state = self._ask("state", pid, _QUICK_S).partition(" ")
+        status = int(said)
+        if status == NOT_INITIALIZED:
             return ProcessState.NOT_CUDA
-        if int(status):
-            return ProcessState.GONE
-        return ProcessState(int(state))
+        if not status:
+            return ProcessState(int(state))
+        with contextlib.closing(Process(pid)) as process:
+            if process.has_ended():
+                return ProcessState.GONE
+        raise CheckpointError(f"the driver does not say what process {pid} does: {_told(status)}")
 
     def lock(self, pid: int) -> None:
         """Have every CUDA call of the process wait, once what it has on the card is done."""
@@ -101,10 +116,8 @@ class Checkpoint:
     def _do(self, operation: str, pid: int) -> None:
         status = int(self._ask(operation, pid, TIMEOUT_S))
         if status:
-            why = _STATUSES.get(status, "")
             raise CheckpointError(
-                f"the driver refuses to {operation} process {pid}: CUDA status {status}"
-                + (f", {why}" if why else "")
+                f"the driver refuses to {operation} process {pid}: {_told(status)}"
             )
 
     def _ask(self, operation: str, pid: int, timeout_s: float) -> str:

@@ -312,6 +312,8 @@ class Parking:
             try:
                 state = self._checkpoint.state(pid)
             except CheckpointError as error:
+                if not size:
+                    continue
                 raise ParkError(f"{container_id} cannot be parked: {error}") from error
             if state is ProcessState.GONE:
                 continue
