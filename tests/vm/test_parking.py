@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -121,8 +122,21 @@ class Place(ABC):
         """Kill a container."""
 
     @abstractmethod
+    def mover(self) -> int:
+        """Return the process that moves containers."""
+
+    @abstractmethod
     def kill_mover(self) -> None:
         """Kill who moves containers; the next one has begun when this returns."""
+
+    def kill_helper(self) -> None:
+        """Kill the process that asks libcuda, if there is one, whatever it asks."""
+        # It or its parent may end meanwhile.
+        for children in Path(f"/proc/{self.mover()}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                for pid in children.read_text().split():
+                    if "checkpoint_helper" in Path(f"/proc/{pid}/cmdline").read_text():
+                        os.kill(int(pid), signal.SIGKILL)
 
     def start(self, name: str, *sizes_mib: int, priority: int = 0, group: str = "") -> Tenant:
         """Begin a program that can be parked."""
@@ -207,6 +221,9 @@ class OfModule(Place):
     def end(self, name: str) -> None:
         self._containers.pop(name).delete()
 
+    def mover(self) -> int:
+        return self._parkd.pid
+
     def kill_mover(self) -> None:
         self._parkd.kill()
         self._parkd.wait()
@@ -249,6 +266,9 @@ class OfAgent(Place):
         child = self._children.pop(name)
         child.kill()
         child.wait()
+
+    def mover(self) -> int:
+        return self.door.agent()
 
     def kill_mover(self) -> None:
         pid = self.door.agent()
@@ -463,6 +483,33 @@ def test_what_cannot_be_parked_goes_on_and_is_told_why(place: Place) -> None:
     place.kill("raw")
 
 
+@pytest.mark.parametrize("way", ["halt", "halt out"])
+def test_who_stands_still_amid_a_move_keeps_nobody_else_waiting(place: Place, way: str) -> None:
+    one, other = place.start("one", 16, 32), parked(place, "other", 16)
+    pid = one.pid
+    assert one.ask(way) == "halts"
+    if way == "halt":
+        place.park("one")
+        one.tell("work")
+        until(lambda: one.state() == "resuming", "its return begins")
+    else:
+        with pytest.raises(CgpuError, match=f"process {pid} is stopped; continue it first"):
+            place.park("one")
+    for _ in range(2):
+        began = time.monotonic()
+        assert other.ask("work") == "worked"
+        assert time.monotonic() - began < 10 * SLOWNESS, "the driver would not answer for minutes"
+        until(lambda: other.state() == "running", "the end of its return")
+        place.park("other")
+    assert one.state() == ("resuming" if way == "halt" else "parking")
+    os.kill(pid, signal.SIGCONT)
+    if way == "halt out":
+        # It is parked by then, as was wanted, or still on the card: it comes back either way.
+        one.tell("work")
+    assert one.line() == "worked"
+    assert other.ask("work") == "worked"
+
+
 def test_a_container_in_a_group_is_not_parked(module: OfModule) -> None:
     lead = module.start("lead", 16, group="lead")
     with pytest.raises(CgpuError, match="lead is in a group, and what MPS serves cannot be parked"):
@@ -500,6 +547,8 @@ class Play:
     """Whatever containers do to each other by chance: each comes back with all that it had."""
 
     NAMES = ("a", "b", "c", "d")
+    #: What a move is told whose helper was killed: it is undone, or ended by a later look.
+    KILLED = ("was not parked, and goes on", "is not back yet", "the helper has ended")
 
     def __init__(self, place: Place, seed: int) -> None:
         self.place = place
@@ -507,6 +556,7 @@ class Play:
         self.tenants: dict[str, Tenant] = {}
         #: Those that were told something and have not answered.
         self.owes: dict[str, str] = {}
+        self.moves, self.kills = 0, 0
 
     def free(self) -> list[Tenant]:
         return [one for name, one in self.tenants.items() if name not in self.owes]
@@ -547,15 +597,16 @@ class Play:
         one = self.random.choice(list(self.tenants.values()))
         try:
             self.place.park(one.name)
+            self.moves += 1
         except CgpuError as error:
-            assert "parked already" in str(error), error
+            assert any(told in str(error) for told in ("parked already", *self.KILLED)), error
 
     def resume(self) -> None:
         one = self.random.choice(list(self.tenants.values()))
         try:
             self.place.resume(one.name)
         except CgpuError as error:
-            assert "is not parked" in str(error), error
+            assert any(told in str(error) for told in ("is not parked", *self.KILLED)), error
 
     def kill(self) -> None:
         name = self.random.choice(list(self.tenants))
@@ -563,7 +614,20 @@ class Play:
         del self.tenants[name]
         self.owes.pop(name, None)
 
+    def kill_helper(self) -> None:
+        """Soon, whatever it asks then."""
+        self.kills += 1
+        killing = threading.Timer(self.random.uniform(0, 0.5), self.place.kill_helper)
+        killing.daemon = True
+        killing.start()
+
+    def kill_mover(self) -> None:
+        self.kills += 1
+        self.place.kill_mover()
+
     def step(self) -> None:
+        if self.random.random() < 0.02:
+            self.kill_helper()
         able = []
         if len(self.tenants) < len(self.NAMES):
             able += [self.create]
@@ -573,6 +637,8 @@ class Play:
             able += [self.park] * 3 + [self.resume]
         if self.tenants and self.random.random() < 0.05:
             able = [self.kill]
+        elif self.tenants and self.random.random() < 0.005:
+            able = [self.kill_mover]
         self.random.choice(able)()
         self.hear()
 
@@ -597,9 +663,12 @@ class Play:
 def test_no_container_comes_back_to_a_card_that_has_no_room_for_it(
     place: Place, pytestconfig: pytest.Config
 ) -> None:
-    play = Play(place, pytestconfig.getoption("--fuzz-seed"))
-    for _ in range(pytestconfig.getoption("--park-steps")):
+    play, begun_s = Play(place, pytestconfig.getoption("--fuzz-seed")), time.monotonic()
+    for number in range(pytestconfig.getoption("--park-steps")):
         play.step()
+        if number % 100 == 0:
+            print(f"{number} steps, {play.moves} moves, {play.kills} kills,"
+                  f" {time.monotonic() - begun_s:.0f} s", flush=True)  # fmt: skip
     play.end()
     play.end()
     for one in play.tenants.values():

@@ -7,11 +7,14 @@
  *   more MIB  one more allocation: `has`, or `none`: the driver refuses
  *   less      the last one is freed: `freed`
  *   fail      its next checkpoint fails: `fails`
+ *   halt      it stops itself amid its next return, as by SIGSTOP from beside: `halts`
+ *   halt out  likewise amid its next checkpoint
  */
 #define _GNU_SOURCE
 #include "ring.h"
 #include "simcuda.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +41,14 @@ struct piece {
 static struct sc sc;
 static struct piece pieces[PIECES];
 static unsigned int count, turn;
-static bool fails;
+static bool fails, halts_back, halts_out;
+
+static void halt(bool *wanted)
+{
+	if (*wanted)
+		raise(SIGSTOP);
+	*wanted = false;
+}
 
 static int take(struct piece *piece)
 {
@@ -69,9 +79,11 @@ static int program_leaves(void)
 
 	if (fails)
 		return NOT_SUPPORTED;
-	for (i = 0; i < count; i++)
+	for (i = 0; i < count; i++) {
 		if (give(&pieces[i]))
 			return NOT_SUPPORTED;
+		halt(&halts_out);
+	}
 	/* a mapping keeps its file open */
 	munmap((void *)sc.rings, (size_t)SC_CHANNELS * RING_BYTES);
 	sc_leave_card(&sc);
@@ -85,8 +97,10 @@ static int program_returns(void)
 	unsigned int i = count;
 	int ret = sc_open(&sc, 0, NULL) ?: sc_context(&sc);
 
-	while (!ret && i)
+	while (!ret && i) {
 		ret = take(&pieces[--i]);
+		halt(&halts_back);
+	}
 	if (!ret)
 		return 0;
 	fprintf(stderr, "parkable: not back: status %d at piece %u of %u\n", ret, i, count);
@@ -151,6 +165,11 @@ static const char *obey(const char *line)
 		return more(strtoull(line + 5, NULL, 10));
 	if (!strncmp(line, "less", 4))
 		return less();
+	if (!strncmp(line, "halt", 4)) {
+		halts_out = !strncmp(line, "halt out", 8);
+		halts_back = !halts_out;
+		return "halts";
+	}
 	fails = !strncmp(line, "fail", 4);
 	return fails ? "fails" : work();
 }
