@@ -240,6 +240,8 @@ def _guard(served: Served) -> None:
 def _adopt() -> None:
     """Have what the daemon leaves behind come to this process, where the keeper finds it."""
     private.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # Whoever started this may ignore it, and then nobody could be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _await(keeper: int) -> int:

@@ -335,7 +335,9 @@ end_agent()
 """
 #: Whoever keeps the server is killed, the one, the other, and the one again.
 KEPT = """
-one = Member("one", "g", script="exec ./tenant 1 0x101")
+# Of whoever starts a group the disposition of signals is inherited.
+ignore = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+one = Member("one", "g", script="exec ./tenant 1 0x101", preexec_fn=ignore)
 first = kept()
 keepers = {*first["keepers"]}
 def follow(place):
