@@ -307,7 +307,7 @@ def test_saturating_tenants_are_exact_again_after_one_who_paused_has_gone() -> N
     server = serving.server(seconds=5, close_ns=4000 * MS)
     tenants = (server, FETCHED, replace(FETCHED, weight=2))
     result = run(Scenario(tenants, policy=serving.FAIR, duration_ns=20_000 * MS))
-    since_ns = 4000 * MS + lib.CGPU_SCHED_FAIR_KEEP_MS * MS + 1000 * MS
+    since_ns = 4000 * MS + lib.CGPU_SCHED_FAIR_KEEP_S * 1000 * MS + 1000 * MS
     for i in (1, 2):
         for share in result.shares(i, 1000 * MS, since_ns):
             assert share == pytest.approx(i / 3, abs=0.005)

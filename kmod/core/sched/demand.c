@@ -445,7 +445,7 @@ static void learn_piece(struct cgpu_demand_slot *d, const struct cgpu_sched *s, 
 	if (d->moved) {
 		d->piece.from_ns = p->stat.used_ns;
 		if (d->state == CGPU_DEMAND_SLEEPS && cgpu_pause_slept(s, slot))
-			d->piece.ns -= d->piece.ns / CGPU_DEMAND_PIECE_LESS;
+			d->piece.ns -= d->piece.ns / CGPU_SCHED_SLOW;
 	} else if (loads && d->state == CGPU_DEMAND_SLEEPS && !d->queued &&
 		   s->fair.settled_from_ns >= p->fair.since_ns &&
 		   s->fair.settled_from_ns > d->moved_ns && !cgpu_fair_carries(s)) {
@@ -501,7 +501,7 @@ static void learn_rates(const struct cgpu_demand *demand, struct cgpu_demand_slo
 	bool steady = d->was_beside == beside && d->looked_ns > s->slot[slot].open_since_ns;
 
 	d->was_beside = beside;
-	if (d->compared_ns && now_ns - d->compared_ns > CGPU_DEMAND_COMPARED_MS * 1000000ULL)
+	if (d->compared_ns && now_ns - d->compared_ns > CGPU_DEMAND_COMPARED_S * 1000000000ULL)
 		forget_rates(d);
 	d->quiet_ns = steady ? d->quiet_ns + ns : 0;
 	if (!steady || !d->moved)
@@ -602,7 +602,7 @@ static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 	if (d->told_ns <= open_ns) {
 		d->told_ns = told_ns;
 		d->used_ns = used_ns;
-	} else if (used_ns - d->used_ns > CGPU_DEMAND_DOUBT_NS) {
+	} else if (used_ns - d->used_ns > CGPU_SCHED_SWITCH_NS) {
 		d->moved_ns = now_ns;
 	} else if (told_ns - d->told_ns > d->round_ns) {
 		return false;

@@ -232,7 +232,7 @@ bool cgpu_pause_divides(const struct cgpu_sched *s)
 static bool misses_share(struct cgpu_sched_fair_slot *f, int64_t missed_ns, uint64_t passed_ns,
 			 uint64_t slice_ns)
 {
-	int64_t most_ns = (int64_t)(2 * slice_ns + CGPU_SCHED_FAIR_USE_LOST_NS);
+	int64_t most_ns = (int64_t)(2 * slice_ns + CGPU_DEMAND_PATIENCE_MAX_NS);
 
 	missed_ns -= (int64_t)cgpu_part(passed_ns, CGPU_SCHED_FAIR_USE_MISS_PPM);
 	f->use_missed_ns += missed_ns;
@@ -258,7 +258,7 @@ void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns
 		f->use_from_ns = 0;
 	/* the first slices after windows are as long as two periods of those */
 	if (passed > CGPU_SCHED_SECOND_NS ||
-	    now_ns - s->fair.planned_ns < CGPU_SCHED_FAIR_USE_FIRST_ROUNDS * s->plan.period_ns)
+	    now_ns - s->fair.planned_ns < 2 * CGPU_SCHED_TWICE * s->plan.period_ns)
 		f->use_missed_ns = missed_ns = 0;
 	misses = misses_share(f, missed_ns, passed, slice_ns);
 	if (!f->use_from_ns || f->use_from_ns > s->fair.settled_ns) {
@@ -270,16 +270,16 @@ void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns
 	f->use_due_ns += passed * (slice_ns / 1000) / (s->plan.period_ns / 1000);
 	f->use_ran_ns += f->ran_ns;
 	rounds = length / s->plan.period_ns;
-	over = length >= CGPU_SCHED_FAIR_USE_NS && rounds >= CGPU_SCHED_FAIR_USE_ROUNDS;
+	over = length >= CGPU_SCHED_FAIR_REST_NS && rounds >= CGPU_SCHED_FAIR_USE_ROUNDS;
 	if (over)
 		/* the channels of one with several processes are hardly ever all empty at once */
 		f->is_short = (f->use_emptied || f->use_ran_ns) &&
 			      f->use_ran_ns * 10 < f->use_due_ns * 9;
-	else if (!f->is_judged && rounds >= CGPU_SCHED_FAIR_USE_SOON_ROUNDS)
+	else if (!f->is_judged && rounds >= CGPU_SCHED_TWICE)
 		/* within a round it may be a slice behind, and get it in the end */
 		f->is_short |= f->use_emptied &&
 			       (f->use_ran_ns * 3 < f->use_due_ns ||
-				f->use_ran_ns + slice_ns + CGPU_SCHED_FAIR_USE_LOST_NS <
+				f->use_ran_ns + slice_ns + CGPU_DEMAND_PATIENCE_MAX_NS <
 					f->use_due_ns);
 	f->is_short |= misses && f->use_emptied;
 	f->is_judged |= over;
@@ -318,9 +318,9 @@ void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 		s->fair.keep_ns *= 2;
 		if (!s->fair.given_up_ns ||
 		    now_ns - s->fair.given_up_ns > 2 * CGPU_SCHED_SECOND_NS)
-			s->fair.keep_ns = CGPU_SCHED_FAIR_KEEP_MS * 1000000ULL;
+			s->fair.keep_ns = CGPU_SCHED_FAIR_KEEP_S * 1000000000ULL;
 		s->fair.keep_ns = cgpu_min(s->fair.keep_ns,
-					   CGPU_SCHED_FAIR_KEEP_MAX_MS * 1000000ULL);
+					   CGPU_SCHED_FAIR_KEEP_MAX_S * 1000000000ULL);
 		s->fair.kept_ns = now_ns + s->fair.keep_ns;
 	} else if (s->plan.mode != CGPU_SCHED_DEMAND && was == CGPU_SCHED_DEMAND) {
 		s->fair.given_up_ns = now_ns;

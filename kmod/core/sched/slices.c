@@ -33,7 +33,7 @@ void cgpu_slices_lasted(struct cgpu_sched *s, uint32_t slot, uint32_t turns, uin
 	    shortest_ns <= slice_ns || shortest_ns - slice_ns > CGPU_SCHED_AFTER_MAX_NS)
 		return;
 	ns = shortest_ns - slice_ns;
-	change_ns = apart(ns, s->after_ns) * turns / (turns + CGPU_SCHED_AFTER_SHARE - 1);
+	change_ns = apart(ns, s->after_ns) * turns / (turns + CGPU_SCHED_SLOW - 1);
 	/* a group whose work ended with its slice must not outweigh the others */
 	change_ns = cgpu_min(change_ns, turns * (uint64_t)CGPU_SCHED_AFTER_PACE_NS);
 	s->after_ns = ns > s->after_ns ? s->after_ns + change_ns : s->after_ns - change_ns;

@@ -10,7 +10,8 @@
  *              tests/core/test_serving.py fails if it is changed far enough.
  *     cost     processor time of the host against how late something is known.
  *
- * Sizes of tables and names of states are no tuning; they stand beside what they size.
+ * What follows from another is written so, and is not tuned for itself. Sizes of tables and names
+ * of states are no tuning; they stand beside what they size.
  */
 #ifndef CGPU_CORE_SCHED_TUNING_H
 #define CGPU_CORE_SCHED_TUNING_H
@@ -52,13 +53,17 @@ enum cgpu_sched_tuning {
 	 * card: from a slice's end to the next group's beginning: 0.36 ms on an H200,
 	 * 0.39 to 0.47 on an H100 (kernels of 1 ms). Beyond MAX it was no switch. Slices are cut
 	 * anew once the average has moved by STEP: less disturbs rounds more often, more leaves
-	 * shares off by that a round. One reading counts for 1/SHARE and moves the average by PACE
+	 * shares off by that a round. One reading counts for 1/SLOW and moves the average by PACE
 	 * a slice at most: faster follows work that ends with its slice by chance.
 	 */
-	CGPU_SCHED_AFTER_MAX_NS = 600000,
-	CGPU_SCHED_AFTER_STEP_NS = 50000,
-	CGPU_SCHED_AFTER_SHARE = 16,
+	CGPU_SCHED_AFTER_MAX_NS = 3 * CGPU_SCHED_SWITCH_NS,
+	CGPU_SCHED_AFTER_STEP_NS = CGPU_SCHED_SWITCH_NS / 4,
 	CGPU_SCHED_AFTER_PACE_NS = 8000,
+	/*
+	 * model: of an average that is to be slow one reading makes up so small a part, and a wait
+	 * that was learnt is less by it with each sleep. More follows chance
+	 */
+	CGPU_SCHED_SLOW = 16,
 	/* card: of a loading from rest the log counts 0.14 to 0.20 ms as run (H100, 580.159.04) */
 	CGPU_SCHED_BUDGET_ENTRY_NS = 170000,
 	/* card: a context that is loaded so soon after another's end waited for it */
@@ -72,7 +77,7 @@ enum cgpu_sched_tuning {
 	/* card: no caller is woken sooner, because a timer of the host is not more exact */
 	CGPU_SCHED_SOON_NS = 20000,
 	/* cost: a gate that did not open is tried again after so long */
-	CGPU_SCHED_HOLD_NS = 10000000,
+	CGPU_SCHED_HOLD_NS = CGPU_SCHED_SECOND_NS / 100,
 
 	/* ---- periods and slices ---- */
 
@@ -99,8 +104,8 @@ enum cgpu_sched_tuning {
 	 * Shorter rounds lose more to switches, longer ones miss the bounds over 100 ms.
 	 */
 	CGPU_SCHED_DEVIATION_NS = 6000000,
-	CGPU_SCHED_DEVIATION_MANY_NS = 4800000,
-	CGPU_SCHED_ROUND_EACH_NS = 12000000,
+	CGPU_SCHED_DEVIATION_MANY_NS = CGPU_SCHED_DEVIATION_NS * 4 / 5,
+	CGPU_SCHED_ROUND_EACH_NS = 2 * CGPU_SCHED_DEVIATION_NS,
 	CGPU_SCHED_ROUND_NS = 40000000,
 	/*
 	 * card: a call may take 1.5 ms longer than usual. The period leaves so much of
@@ -119,7 +124,7 @@ enum cgpu_sched_tuning {
 	 * slice, of a lower class within the second. Shorter loses 0.2 ms of each to switches
 	 */
 	CGPU_SCHED_FAIR_SLICE_US = 1000,
-	CGPU_SCHED_CLASS_SLICE_US = 500,
+	CGPU_SCHED_CLASS_SLICE_US = CGPU_SCHED_FAIR_SLICE_US / 2,
 	/*
 	 * model: the runlist comes to one that wakes within a round so long, else gates
 	 * move for it
@@ -134,13 +139,13 @@ enum cgpu_sched_tuning {
 	 * model: after so long a sleep shares are made without the sleeper. Less: a
 	 * pause moves the others' shares; more: its part is idle for longer
 	 */
-	CGPU_SCHED_FAIR_REST_NS = 500000000,
+	CGPU_SCHED_FAIR_REST_NS = CGPU_SCHED_SECOND_NS / 2,
 	/*
 	 * model: one that slept within this counts as one that pauses; and by the clock
 	 * a sleeper gets a window each time it has passed, to show that it has no work. Longer
 	 * loses windows less often, and finds silent work later
 	 */
-	CGPU_SCHED_FAIR_FULL_NS = 2000000000,
+	CGPU_SCHED_FAIR_FULL_NS = 2 * CGPU_SCHED_SECOND_NS,
 	/* model: a sleep of which more than this part was run was none */
 	CGPU_SCHED_FAIR_SLEPT_PART = 4,
 	/*
@@ -148,30 +153,26 @@ enum cgpu_sched_tuning {
 	 * after each failure. Sooner costs whoever waits for results a trial more often; later
 	 * loses by windows
 	 */
-	CGPU_SCHED_FAIR_KEEP_MS = 8000,
-	CGPU_SCHED_FAIR_KEEP_MAX_MS = 64000,
+	CGPU_SCHED_FAIR_KEEP_S = 8,
+	CGPU_SCHED_FAIR_KEEP_MAX_S = 8 * CGPU_SCHED_FAIR_KEEP_S,
 	/*
-	 * model: what a container made of its slices is judged over USE and ROUNDS;
-	 * after SOON rounds if it lost most of them, or LOST more than a slice; and if it misses
-	 * more than MISS of its share over time, which counts after FIRST rounds. Sooner takes
+	 * model: what a container made of its slices is judged over half a second and ROUNDS;
+	 * after two rounds if it lost most of them, or PATIENCE_MAX more than a slice; and if it
+	 * misses more than MISS of its share over time, which counts after four rounds. Sooner takes
 	 * chance for a pause and gives slices up; later leaves a server in slices of 12 ms.
 	 */
-	CGPU_SCHED_FAIR_USE_NS = 500000000,
 	CGPU_SCHED_FAIR_USE_ROUNDS = 20,
-	CGPU_SCHED_FAIR_USE_SOON_ROUNDS = 2,
-	CGPU_SCHED_FAIR_USE_LOST_NS = 5000000,
 	CGPU_SCHED_FAIR_USE_MISS_PPM = 7500,
-	CGPU_SCHED_FAIR_USE_FIRST_ROUNDS = 4,
 	/* promise: what a trial of slices took is paid back up to a point of a second */
-	CGPU_SCHED_FAIR_REPAY_NS = 10000000,
+	CGPU_SCHED_FAIR_REPAY_NS = CGPU_SCHED_SECOND_NS / 100,
 
 	/* ---- who has the card, on demand ---- */
 
 	/*
-	 * model: of eight and more each has the card for so long: hand-overs of 5 %
+	 * model: of eight and more each has the card for so long: hand-overs of a twentieth
 	 * against waiting
 	 */
-	CGPU_SCHED_FAIR_TURN_NS = 4000000,
+	CGPU_SCHED_FAIR_TURN_NS = 20 * CGPU_SCHED_SWITCH_NS,
 	/*
 	 * card: two hand-overs, and how late a look is. A wakeup is charged so much:
 	 * less lets one gain by waking often, more makes a server pay for its neighbour's hand-
@@ -191,16 +192,21 @@ enum cgpu_sched_tuning {
 	CGPU_SCHED_FAIR_KEPT_PPM = 600000,
 	CGPU_SCHED_FAIR_BESIDE_PPM = 250000,
 	/*
-	 * model: one that never pauses saves up no more of its ceiling; if it is BEHIND
-	 * by more, it goes before a claim until it has had URGENT. More hurts the one that wakes,
-	 * less the one that works
+	 * model: one that never pauses and is BEHIND its ceiling by more goes before a claim until
+	 * it has had URGENT; it saves up SAVED at most. More hurts the one that wakes, less the one
+	 * that works
 	 */
-	CGPU_SCHED_BUDGET_SAVED_NS = 20000000,
 	CGPU_SCHED_BUDGET_BEHIND_NS = 5000000,
+	CGPU_SCHED_BUDGET_SAVED_NS = 4 * CGPU_SCHED_BUDGET_BEHIND_NS,
 	CGPU_SCHED_BUDGET_URGENT_NS = 3000000,
 
 	/* ---- looks at channels ---- */
 
+	/*
+	 * card: to hand the card on and back costs less than to wait for a longer gap;
+	 * one that always has something queued is looked at as rarely
+	 */
+	CGPU_DEMAND_GAP_MAX_NS = 4000000,
 	/*
 	 * cost: a look while somebody pauses beside somebody who works. It bounds how
 	 * soon a wakeup is seen, and how short a pause may be; the log is asked again as soon
@@ -209,12 +215,12 @@ enum cgpu_sched_tuning {
 	/* cost: while all work, or all sleep */
 	CGPU_DEMAND_REST_NS = 10000000,
 	/* cost: while the same few have worked by slices for CGPU_SCHED_FAIR_FULL_NS */
-	CGPU_DEMAND_STEADY_NS = 40000000,
+	CGPU_DEMAND_STEADY_NS = 4 * CGPU_DEMAND_REST_NS,
 	/* cost: a sleeper is looked at after such a part of its sleep, and at most so long */
 	CGPU_DEMAND_BACK_OFF = 32,
-	CGPU_DEMAND_BACK_OFF_MAX_NS = 20000000,
+	CGPU_DEMAND_BACK_OFF_MAX_NS = 2 * CGPU_DEMAND_REST_NS,
 	/* cost: with classes, a sleeper of half a second */
-	CGPU_DEMAND_RESTING_NS = 5000000,
+	CGPU_DEMAND_RESTING_NS = CGPU_DEMAND_REST_NS / 2,
 	/* cost: looks take a processor for one part in so many; at rest */
 	CGPU_DEMAND_COST = 40,
 	CGPU_DEMAND_COST_REST = 250,
@@ -227,14 +233,14 @@ enum cgpu_sched_tuning {
 	CGPU_DEMAND_READS = 6,
 	CGPU_DEMAND_OTHERS = 4,
 	CGPU_DEMAND_HEAT = 100,
-	CGPU_DEMAND_HEAT_ONCE = 10,
+	CGPU_DEMAND_HEAT_ONCE = CGPU_DEMAND_HEAT / 10,
 	/*
 	 * cost: all channels are read because the log tells of a load in a sleep, no
 	 * sooner again
 	 */
-	CGPU_DEMAND_SEARCH_NS = 250000000,
-	/* model: after many such loads looks follow one another for so long, to learn the gaps */
-	CGPU_DEMAND_STIRS_NS = 40000000,
+	CGPU_DEMAND_SEARCH_NS = CGPU_SCHED_FAIR_REST_NS / 2,
+	/* model: after many such loads looks follow one another for ten gaps, to learn those */
+	CGPU_DEMAND_STIRS_NS = 10 * CGPU_DEMAND_GAP_MAX_NS,
 
 	/* ---- what looks say ---- */
 
@@ -243,13 +249,8 @@ enum cgpu_sched_tuning {
 	 * idle after each last submission; shorter ends turns between two. A sleep that is shorter
 	 * is no pause
 	 */
-	CGPU_DEMAND_PATIENCE_NS = 2000000,
+	CGPU_DEMAND_PATIENCE_NS = CGPU_DEMAND_GAP_MAX_NS / 2,
 	CGPU_DEMAND_PATIENCE_MAX_NS = 5000000,
-	/*
-	 * card: to hand the card on and back costs less than to wait for a longer gap;
-	 * one that always has something queued is looked at as rarely
-	 */
-	CGPU_DEMAND_GAP_MAX_NS = 4000000,
 	/*
 	 * model: a container is waited for if so many of 256 gaps are short, or it
 	 * submitted before each of MOVES looks
@@ -260,22 +261,19 @@ enum cgpu_sched_tuning {
 	 * model: one that ran so much in its sleep works, whatever GP_PUT says: less
 	 * takes the rest of a submission for work, more leaves silent work uncharged for longer
 	 */
-	CGPU_DEMAND_BUSY_NS = 2500000,
+	CGPU_DEMAND_BUSY_NS = CGPU_DEMAND_PATIENCE_MAX_NS / 2,
 	/*
 	 * model: of it a quarter of the share leaks, an eighth of the time at most, a
 	 * 256th at least
 	 */
 	CGPU_DEMAND_BUSY_SHARE = 4,
-	CGPU_DEMAND_BUSY_LEAK = 8,
+	CGPU_DEMAND_BUSY_LEAK = 2 * CGPU_DEMAND_BUSY_SHARE,
 	CGPU_DEMAND_BUSY_LEAK_LEAST = 256,
 	/*
-	 * model: such work is waited for up to so long after its last submission, and
-	 * less by a sixteenth with each sleep. Longer kernels are doubted
+	 * model: such work is waited for up to so long after its last submission. Longer
+	 * kernels are doubted
 	 */
-	CGPU_DEMAND_SILENT_MAX_NS = 8000000,
-	CGPU_DEMAND_PIECE_LESS = 16,
-	/* card: one in doubt works if it ran more than a switch takes */
-	CGPU_DEMAND_DOUBT_NS = 200000,
+	CGPU_DEMAND_SILENT_MAX_NS = 2 * CGPU_DEMAND_GAP_MAX_NS,
 	/*
 	 * card: one that submits more often a second may wait for its processor
 	 * (PyTorch without a graph: 4 to 10 a millisecond). Its rate alone and beside others is
@@ -284,7 +282,7 @@ enum cgpu_sched_tuning {
 	 */
 	CGPU_DEMAND_OFTEN = 4000,
 	CGPU_DEMAND_RATE_NS = 50000000,
-	CGPU_DEMAND_COMPARED_MS = 20000,
+	CGPU_DEMAND_COMPARED_S = 2 * CGPU_SCHED_DEEP_S,
 
 	/* ---- readings of the log of context switches; each takes the driver 0.07 ms ---- */
 
@@ -293,11 +291,11 @@ enum cgpu_sched_tuning {
 	/* cost: the same, while one context stays loaded and all others sleep */
 	CGPU_SWITCH_LOG_STILL_NS = 25000000,
 	/* cost: the same, once those have slept for half a second */
-	CGPU_SWITCH_LOG_RESTING_NS = 50000000,
+	CGPU_SWITCH_LOG_RESTING_NS = 2 * CGPU_SWITCH_LOG_STILL_NS,
 	/* cost: under slices, until it has told who pauses */
-	CGPU_SWITCH_LOG_WAKE_NS = 20000000,
+	CGPU_SWITCH_LOG_WAKE_NS = 2 * CGPU_SWITCH_LOG_DEMAND_NS,
 	/* cost: readers of totals ask the driver no more often */
-	CGPU_SWITCH_LOG_FRESH_NS = 5000000
+	CGPU_SWITCH_LOG_FRESH_NS = CGPU_SWITCH_LOG_DEMAND_NS / 2
 };
 
 #endif
