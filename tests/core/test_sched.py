@@ -45,6 +45,10 @@ class Card:
         assert self.set(slot, **numbers) == 0
         lib.cgpu_sched_open(self.s, slot, True, groups, self.now)
 
+    def seen(self, slot: int, asleep: bool, empties: bool = False) -> None:
+        seen = ffi.new("struct cgpu_sched_seen *", {"asleep": asleep, "empties": empties})
+        lib.cgpu_sched_demand(self.s, slot, seen, self.now)
+
     def tick(self) -> list[tuple[int, int, int]]:
         out = ffi.new("struct cgpu_sched_action[]", lib.CGPU_SCHED_ACTIONS)
         wake = ffi.new("uint64_t *")
@@ -250,11 +254,11 @@ def test_who_may_have_work_runs_or_waits_and_who_has_none_does_neither() -> None
     card.add(0)
     card.add(1)
     assert run(4, 6) == pytest.approx([60, 40], abs=1)
-    lib.cgpu_sched_demand(card.s, 0, True, False, card.now)
-    lib.cgpu_sched_demand(card.s, 1, True, False, card.now)
+    card.seen(0, True)
+    card.seen(1, True)
     # the context of one that sleeps may stay on the engine
     assert run(5, 0) == [0, 0]
-    lib.cgpu_sched_demand(card.s, 0, False, False, card.now)
+    card.seen(0, False)
     lib.cgpu_sched_open(card.s, 1, False, 0, card.now)
     assert run(2, 0) == pytest.approx([80, 0], abs=1)
 
@@ -319,10 +323,10 @@ def test_slices_are_made_without_one_that_has_never_worked_until_it_does() -> No
         card.add(slot)
         full.add(slot)
     full.run(50 * MS)
-    lib.cgpu_sched_demand(card.s, 3, True, False, 0)
+    card.seen(3, True)
     read_log(card, 200 * MS)
     assert card.slices[0] > 1.05 * full.slices[0]
-    lib.cgpu_sched_demand(card.s, 3, False, False, card.now)
+    card.seen(3, False)
     card.run(card.now + 2 * MS)
     assert card.slices[0] == full.slices[0]
     assert card.s.plan.mode == lib.CGPU_SCHED_SLICES
@@ -339,7 +343,7 @@ def test_one_that_wakes_finds_slices_hardly_longer_unless_it_slept_for_long(
     awake = range(min(sleepers, len(weights) - 2), len(weights))
     before = sum(card.slices[slot] for slot in awake)
     for slot in range(awake.start):
-        lib.cgpu_sched_demand(card.s, slot, True, False, card.now)
+        card.seen(slot, True)
     read_log(card, card.now + 1000 * MS)
     assert card.s.fair.resting_mask == (1 << awake.start) - 1
     longer = sum(card.slices[slot] for slot in awake) - before
@@ -360,13 +364,13 @@ def test_who_was_moved_has_had_that_of_its_share_of_the_second(took: int, alone:
     card.add(0)
     card.add(1)
     for sleep in (200, 200, 2000):
-        lib.cgpu_sched_demand(card.s, 1, False, False, card.now)
+        card.seen(1, False)
         card.run(card.now + 20 * MS)
-        lib.cgpu_sched_demand(card.s, 1, True, False, card.now)
+        card.seen(1, True)
         card.run(card.now + sleep * MS)
     lib.cgpu_sched_took(card.s, 1, took, card.now)
     lib.cgpu_sched_took(card.s, 2, took, card.now)
-    lib.cgpu_sched_demand(card.s, 1, False, False, card.now)
+    card.seen(1, False)
     before = card.stat(0).throttled_ns
     card.run(card.now + 300 * MS)
     assert card.stat(0).throttled_ns - before == pytest.approx(alone * 300 * MS, rel=0.1)
@@ -749,7 +753,7 @@ class Events(RuleBasedStateMachine):
 
     @rule(slot=st.integers(0, 5), asleep=st.booleans(), empties=st.booleans())
     def sleeps(self, slot: int, asleep: bool, empties: bool) -> None:
-        lib.cgpu_sched_demand(self.card.s, slot, asleep, empties, self.card.now)
+        self.card.seen(slot, asleep, empties)
 
     @rule(ran_us=st.lists(st.integers(0, 2_000_000), min_size=6, max_size=6))
     def reads_the_log(self, ran_us: list[int]) -> None:
@@ -910,7 +914,7 @@ class Gates(RuleBasedStateMachine):
 
     @rule(slot=st.integers(0, 2), asleep=st.booleans())
     def sleeps(self, slot: int, asleep: bool) -> None:
-        lib.cgpu_sched_demand(self.card.s, slot, asleep, False, self.card.now)
+        self.card.seen(slot, asleep)
 
     @rule(policy=st.sampled_from((AVERAGE, WEIGHTED, FIXED, NATIVE, BURST)))
     def changes(self, policy: int) -> None:

@@ -136,8 +136,8 @@ RULES = (
     Rule(
         "demand.c",
         "half of a silence counts across a shut gate",
-        "cgpu_min(open_ns, silent_ns / 2)",
-        "cgpu_min(open_ns, 0)",
+        "cgpu_beyond(open_ns, silent_ns / 2)",
+        "cgpu_beyond(open_ns, 0)",
         "test_serving.py::test_who_works_for_long_without_a_submission_is_heeded[3-20 ms, 200 ms]",
     ),
     Rule(
@@ -233,8 +233,8 @@ RULES = (
     Rule(
         "fair.c",
         "a gate shuts for a moment to unload an idle context",
-        "\t\tf->is_probed = asleep && was && cgpu_budget_is_capped(s, slot);",
-        "\t\tf->is_probed = 0;",
+        "\tf->is_probed = asleep && on_demand && cgpu_budget_is_capped(s, slot);",
+        "\tf->is_probed = 0;",
         "test_quota.py::"
         "test_one_with_a_quota_that_wakes_with_budget_waits_for_a_look_and_a_call[alone-4]",
     ),

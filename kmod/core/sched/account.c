@@ -67,16 +67,6 @@ uint64_t cgpu_exit_ns(bool to_rest)
 	return to_rest ? CGPU_SCHED_EXIT_NS : 0;
 }
 
-uint64_t cgpu_entity_entry(const struct cgpu_sched *s, uint32_t before)
-{
-	return cgpu_entry_ns(cgpu_entity_quiet(s, before));
-}
-
-uint64_t cgpu_entity_exit(const struct cgpu_sched *s, uint32_t after)
-{
-	return cgpu_exit_ns(cgpu_entity_quiet(s, after));
-}
-
 int64_t cgpu_entity_swing(const struct cgpu_sched_entity *e)
 {
 	return (int64_t)cgpu_part(e->width_ns, CGPU_PPM - e->share_ppm) / 2;
@@ -90,7 +80,7 @@ int64_t cgpu_entity_planned_lag(const struct cgpu_sched *s, uint32_t entity, uin
 
 	if (at < e->offset_ns && at + width >= e->offset_ns) {
 		since = at + width - e->offset_ns;
-		since -= cgpu_min(since, e->cost_ns);
+		since = cgpu_beyond(since, e->cost_ns);
 		return cgpu_entity_swing(e) - (int64_t)cgpu_part(since, CGPU_PPM - e->share_ppm);
 	}
 	since = (at + s->plan.period_ns - e->offset_ns) % s->plan.period_ns;

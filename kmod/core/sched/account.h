@@ -32,8 +32,6 @@ void cgpu_entity_pause(struct cgpu_sched *s, uint32_t entity, uint64_t now_ns);
 /* What a hand-over takes of the window that begins, and of the one that ends. */
 uint64_t cgpu_entry_ns(bool from_rest);
 uint64_t cgpu_exit_ns(bool to_rest);
-uint64_t cgpu_entity_entry(const struct cgpu_sched *s, uint32_t before);
-uint64_t cgpu_entity_exit(const struct cgpu_sched *s, uint32_t after);
 
 /**
  * cgpu_entity_swing() - the planned lag of an entity when its window begins

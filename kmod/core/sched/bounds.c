@@ -10,3 +10,8 @@ uint64_t cgpu_min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
+
+uint64_t cgpu_beyond(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The lesser and the greater of two numbers, for shares and times. */
+/* Arithmetic of shares, times and sets of slots. */
 #ifndef CGPU_CORE_SCHED_BOUNDS_H
 #define CGPU_CORE_SCHED_BOUNDS_H
 
 #include "core/types.h"
 
+#define NEVER UINT64_MAX
+#define SLOT_BIT(n) (1ULL << (n))
+
 uint64_t cgpu_max(uint64_t a, uint64_t b);
 uint64_t cgpu_min(uint64_t a, uint64_t b);
+/* What a is beyond b; 0: it is not. */
+uint64_t cgpu_beyond(uint64_t a, uint64_t b);
 
 #endif

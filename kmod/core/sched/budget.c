@@ -9,7 +9,6 @@
 #include "core/sched/budget.h"
 #include "core/sched/account.h"
 
-#define NEVER UINT64_MAX
 #define BIN_NS (CGPU_SCHED_SECOND_NS / CGPU_SCHED_BUDGET_BINS)
 
 bool cgpu_budget_is_capped(const struct cgpu_sched *s, uint32_t slot)

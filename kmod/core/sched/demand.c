@@ -21,8 +21,6 @@
 #include "core/sched/fair.h"
 #include "core/sched/pause.h"
 
-#define SLOT_BIT(n) (1ULL << (n))
-
 void cgpu_demand_init(struct cgpu_demand *demand)
 {
 	memset(demand, 0, sizeof(*demand));
@@ -177,7 +175,7 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 	    (cgpu_budget_is_used(s) && !cgpu_pause_rests(s, slot, now_ns)))
 		return 0;
 	/* as of its last look: else a look that is due would be put off by the wait for it */
-	return cgpu_min((d->looked_ns - cgpu_min(since_ns, d->looked_ns)) / CGPU_DEMAND_BACK_OFF,
+	return cgpu_min(cgpu_beyond(d->looked_ns, since_ns) / CGPU_DEMAND_BACK_OFF,
 			CGPU_DEMAND_BACK_OFF_MAX_NS);
 }
 
@@ -380,9 +378,9 @@ static bool ran_its_slices(const struct cgpu_demand_slot *d, const struct cgpu_s
 			     (s->slot[slot].fair.loads_ever - nap->loads);
 
 	turn_ns = cgpu_max(turn_ns, nap->to_ns);
-	own_ns += s->fair.settled_ns - cgpu_min(turn_ns, s->fair.settled_ns);
-	own_ns -= cgpu_min(own_ns, CGPU_SCHED_HANDOVER_NS);
-	ran_ns -= cgpu_min(ran_ns, own_ns);
+	own_ns += cgpu_beyond(s->fair.settled_ns, turn_ns);
+	own_ns = cgpu_beyond(own_ns, CGPU_SCHED_HANDOVER_NS);
+	ran_ns = cgpu_beyond(ran_ns, own_ns);
 	/* but for what it ran until a look saw it wake */
 	return ran_ns > CGPU_SCHED_FAIR_WAKEUP_NS &&
 	       2 * ran_ns - CGPU_SCHED_FAIR_WAKEUP_NS >= slices_ns;
@@ -412,7 +410,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 			  uint64_t now_ns)
 {
 	uint64_t ran_ns = s->slot[slot].fair.asleep_ran_ns - d->asleep_ran_ns;
-	uint64_t leaked_ns = cgpu_part(now_ns - cgpu_min(now_ns, d->looked_ns), leak_ppm(s, slot));
+	uint64_t leaked_ns = cgpu_part(cgpu_beyond(now_ns, d->looked_ns), leak_ppm(s, slot));
 	uint64_t again_ns;
 	bool works, turns;
 
@@ -422,7 +420,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 	if (d->moved)
 		d->busy_ns /= 2;
 	works = turns || d->busy_ns >= CGPU_DEMAND_BUSY_NS;
-	d->busy_ns -= cgpu_min(d->busy_ns, leaked_ns);
+	d->busy_ns = cgpu_beyond(d->busy_ns, leaked_ns);
 	d->asleep_ran_ns += ran_ns;
 	works |= judge_sleep(d, s, slot);
 	if (works)
@@ -749,20 +747,21 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 static void skip_shut(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
 {
 	uint64_t open_ns = s->slot[slot].open_since_ns;
-	uint64_t silent_ns = d->looked_ns - cgpu_min(d->looked_ns, d->moved_ns);
+	uint64_t silent_ns = cgpu_beyond(d->looked_ns, d->moved_ns);
 
 	if (d->state == CGPU_DEMAND_SLEEPS && cgpu_budget_is_used(s))
 		return;
 	if (d->state == CGPU_DEMAND_SLEEPS || s->plan.mode != CGPU_SCHED_DEMAND)
 		silent_ns = 0;
 	if (open_ns > d->looked_ns || !silent_ns)
-		d->moved_ns = cgpu_max(d->moved_ns, open_ns - cgpu_min(open_ns, silent_ns / 2));
+		d->moved_ns = cgpu_max(d->moved_ns, cgpu_beyond(open_ns, silent_ns / 2));
 }
 
 void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_t mask,
 		       uint64_t start_ns, uint64_t end_ns)
 {
-	uint64_t cost_ns = end_ns - cgpu_min(start_ns, end_ns);
+	uint64_t cost_ns = cgpu_beyond(end_ns, start_ns);
+	struct cgpu_sched_seen seen;
 	uint32_t i, n;
 
 	demand->looks++;
@@ -776,12 +775,16 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 		mask &= ~SLOT_BIT(i);
 		skip_shut(d, s, i);
 		conclude(demand, s, i, end_ns);
-		cgpu_sched_divides(s, i, d->kept_ppm);
-		if (d->moved)
-			cgpu_sched_moved(s, i, end_ns);
-		cgpu_sched_silence(s, i, is_silent(d), d->doubt_ns != 0, d->is_found);
-		cgpu_sched_demand(s, i, d->state == CGPU_DEMAND_SLEEPS,
-				  cgpu_demand_pauses(demand, i, end_ns), end_ns);
+		seen = (struct cgpu_sched_seen){
+			.asleep = d->state == CGPU_DEMAND_SLEEPS,
+			.empties = cgpu_demand_pauses(demand, i, end_ns),
+			.moved = d->moved,
+			.is_silent = is_silent(d),
+			.is_doubted = d->doubt_ns != 0,
+			.is_found = d->is_found,
+			.kept_ppm = d->kept_ppm,
+		};
+		cgpu_sched_demand(s, i, &seen, end_ns);
 		d->looked_ns = end_ns;
 		if (!d->skips)
 			d->cursor = d->at ? (d->cursor + 1) % d->at : 0;

@@ -10,9 +10,6 @@
 #include "core/sched/gates.h"
 #include "core/sched/plan.h"
 
-#define NEVER UINT64_MAX
-#define SLOT_BIT(n) (1ULL << (n))
-
 void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns)
 {
 	memset(s, 0, sizeof(*s));

@@ -20,9 +20,5 @@ bool cgpu_plan_is_outdated(const struct cgpu_sched *s, uint64_t now_ns)
 void cgpu_plan_begin(struct cgpu_sched *s)
 {
 	s->plan.review_ns = UINT64_MAX;
-}
-
-void cgpu_plan_end(struct cgpu_sched *s)
-{
 	s->plan.dirty = false;
 }

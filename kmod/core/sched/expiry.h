@@ -12,8 +12,7 @@ void cgpu_plan_outdate(struct cgpu_sched *s, bool changed);
 void cgpu_plan_outdate_at(struct cgpu_sched *s, uint64_t at_ns);
 bool cgpu_plan_is_outdated(const struct cgpu_sched *s, uint64_t now_ns);
 
-/* A plan is made: what it depends on in time is told while it is, the rest was heeded. */
+/* A plan is made: what it depends on in time is told while it is, the rest is heeded. */
 void cgpu_plan_begin(struct cgpu_sched *s);
-void cgpu_plan_end(struct cgpu_sched *s);
 
 #endif

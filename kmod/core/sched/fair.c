@@ -29,8 +29,6 @@
 #include "core/sched/budget.h"
 #include "core/sched/pause.h"
 
-#define NEVER UINT64_MAX
-#define SLOT_BIT(n) (1ULL << (n))
 #define CLAIM_NS (CGPU_SCHED_FAIR_CLAIM_S * 1000000000LL)
 #define PART_NS (CGPU_SCHED_SECOND_NS / CGPU_SCHED_FAIR_BINS)
 
@@ -170,7 +168,7 @@ static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t win
 	uint64_t room_ns = cgpu_min((uint64_t)window_ns, CGPU_SCHED_SECOND_NS);
 	uint64_t part = cgpu_part(CGPU_SCHED_SECOND_NS - room_ns, share(s, slot));
 
-	return part - cgpu_min(part, s->slot[slot].fair.held.sum_ns);
+	return cgpu_beyond(part, s->slot[slot].fair.held.sum_ns);
 }
 
 /*
@@ -258,7 +256,7 @@ static int64_t give(struct cgpu_sched *s, int64_t ns)
 static uint64_t uncharged_ns(const struct cgpu_sched *s, const struct cgpu_sched_fair_slot *f)
 {
 	return f->asleep && s->fair.curr >= CGPU_SCHED_SLOTS ?
-		       f->ran_ns - cgpu_min(f->ran_ns, f->held_ns) : 0;
+		       cgpu_beyond(f->ran_ns, f->held_ns) : 0;
 }
 
 /*
@@ -309,7 +307,7 @@ static uint32_t payer(const struct cgpu_sched *s, uint64_t now_ns)
 
 static void charge(struct cgpu_sched *s, uint64_t now_ns)
 {
-	uint64_t passed = now_ns - cgpu_min(now_ns, s->fair.charged_to_ns), part, given = 0;
+	uint64_t passed = cgpu_beyond(now_ns, s->fair.charged_to_ns), part, given = 0;
 	uint32_t i, curr = payer(s, now_ns);
 
 	if (now_ns > s->fair.charged_to_ns)
@@ -471,8 +469,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		contended |= !f->asleep && f->ran_ns;
 		had += share(s, i) ? had_ns(f) : 0;
 		shares += share(s, i);
-		over += had_ns(f) - cgpu_min(had_ns(f), f->held_ns);
-		under += f->held_ns - cgpu_min(f->held_ns, had_ns(f));
+		over += cgpu_beyond(had_ns(f), f->held_ns);
+		under += cgpu_beyond(f->held_ns, had_ns(f));
 	}
 	/* what nobody ran was held all the same */
 	left = over = on_demand ? cgpu_min(over, under) : 0;
@@ -480,8 +478,8 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (on_demand && cgpu_competes(s, i) && under) {
-			more = cgpu_min(had_ns(f) - cgpu_min(had_ns(f), f->held_ns), left);
-			less = (f->held_ns - cgpu_min(f->held_ns, had_ns(f))) * over / under;
+			more = cgpu_min(cgpu_beyond(had_ns(f), f->held_ns), left);
+			less = cgpu_beyond(f->held_ns, had_ns(f)) * over / under;
 			left -= more;
 			given += less;
 			take(s, i, (int64_t)more - (int64_t)less);
@@ -555,82 +553,65 @@ static void charge_wakeup(struct cgpu_sched *s, uint32_t slot)
 	take(s, slot, divide(s, CGPU_SCHED_FAIR_WAKEUP_NS, slot));
 }
 
-void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm)
-{
-	struct cgpu_sched_fair_slot *f;
-	bool was;
-
-	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
-		return;
-	f = &s->slot[slot].fair;
-	was = cgpu_is_kept(s, slot);
-	f->kept_ppm = kept_ppm;
-	cgpu_plan_outdate(s, was != cgpu_is_kept(s, slot));
-}
-
-void cgpu_sched_moved(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
-{
-	if (slot < CGPU_SCHED_SLOTS)
-		s->slot[slot].fair.moved_ns = now_ns;
-}
-
-void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted,
-			bool is_found)
-{
-	struct cgpu_sched_fair_slot *f;
-
-	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
-		return;
-	f = &s->slot[slot].fair;
-	cgpu_plan_outdate(s, f->is_silent != is_silent && s->plan.mode == CGPU_SCHED_DEMAND);
-	f->is_silent = is_silent;
-	f->is_doubted = is_doubted;
-	f->is_found = is_found;
-}
-
 /* Since it fell asleep the card was nobody's for a while, or is. */
 static bool was_free(const struct cgpu_sched *s, const struct cgpu_sched_fair_slot *f)
 {
 	return s->fair.curr >= CGPU_SCHED_SLOTS || s->fair.taken_ns > f->since_ns;
 }
 
-void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool empties,
+/* It fell asleep, or woke. */
+static void turn(struct cgpu_sched *s, uint32_t slot, bool asleep, uint64_t now_ns)
+{
+	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
+	bool on_demand = s->plan.mode == CGPU_SCHED_DEMAND;
+	bool slept = (on_demand || s->plan.mode == CGPU_SCHED_WINDOWS) &&
+		     cgpu_pause_is_over(f, now_ns);
+
+	cgpu_sched_charge(s, now_ns);
+	/* nor has it one from before, if nobody was charged for what it ran meanwhile */
+	f->claims = slept || (f->claims && !(f->is_found && was_free(s, f)));
+	if (slept) {
+		f->slept_ns = now_ns;
+		cgpu_pause_found(s, now_ns);
+	}
+	f->asleep = asleep;
+	f->fell_ran_ns = f->asleep_ran_ns;
+	/* a context stays loaded while nobody else wants the card, and seems to run */
+	f->is_probed = asleep && on_demand && cgpu_budget_is_capped(s, slot);
+	f->since_ns = now_ns;
+	f->woke = !asleep;
+	f->worked |= !asleep;
+	if (!asleep && on_demand && share(s, slot))
+		charge_wakeup(s, slot);
+	cgpu_plan_outdate(s, s->fair.resting_mask & SLOT_BIT(slot));
+}
+
+void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, const struct cgpu_sched_seen *seen,
 		       uint64_t now_ns)
 {
 	struct cgpu_sched_fair_slot *f;
-	bool was = s->plan.mode == CGPU_SCHED_DEMAND, slept;
-	bool by_clock = s->plan.mode == CGPU_SCHED_WINDOWS;
+	bool on_demand = s->plan.mode == CGPU_SCHED_DEMAND, was_kept;
 
 	if (slot >= CGPU_SCHED_SLOTS || !s->slot[slot].present)
 		return;
 	f = &s->slot[slot].fair;
-	if (f->asleep != asleep) {
-		cgpu_sched_charge(s, now_ns);
-		slept = (was || by_clock) && cgpu_pause_is_over(f, now_ns);
-		/* nor has it one from before, if nobody was charged for what it ran meanwhile */
-		f->claims = slept || (f->claims && !(f->is_found && was_free(s, f)));
-		if (slept) {
-			f->slept_ns = now_ns;
-			cgpu_pause_found(s, now_ns);
-		}
-		f->asleep = asleep;
-		f->fell_ran_ns = f->asleep_ran_ns;
-		/* a context stays loaded while nobody else wants the card, and seems to run */
-		f->is_probed = asleep && was && cgpu_budget_is_capped(s, slot);
-		f->since_ns = now_ns;
-		f->woke = !asleep;
-		f->worked |= !asleep;
-		if (!asleep && s->plan.mode == CGPU_SCHED_DEMAND && share(s, slot))
-			charge_wakeup(s, slot);
-		if (s->fair.resting_mask & SLOT_BIT(slot))
-			cgpu_plan_outdate(s, true);
-	}
-	f->empties = empties;
-	cgpu_pause_note_empty(s, slot, asleep || empties);
-	if (was)
+	was_kept = cgpu_is_kept(s, slot);
+	f->kept_ppm = seen->kept_ppm;
+	cgpu_plan_outdate(s, was_kept != cgpu_is_kept(s, slot));
+	if (seen->moved)
+		f->moved_ns = now_ns;
+	cgpu_plan_outdate(s, f->is_silent != seen->is_silent && on_demand);
+	f->is_silent = seen->is_silent;
+	f->is_doubted = seen->is_doubted;
+	f->is_found = seen->is_found;
+	if (f->asleep != seen->asleep)
+		turn(s, slot, seen->asleep, now_ns);
+	f->empties = seen->empties;
+	cgpu_pause_note_empty(s, slot, seen->asleep || seen->empties);
+	if (on_demand)
 		cgpu_plan_outdate(s, f->pauses != cgpu_pauses(s, slot, now_ns));
-	if (was || by_clock || s->plan.mode == CGPU_SCHED_SLICES)
-		cgpu_plan_outdate(s, cgpu_pause_wants_demand(s, now_ns) != was);
+	if (s->plan.mode != CGPU_SCHED_FREE)
+		cgpu_plan_outdate(s, cgpu_pause_wants_demand(s, now_ns) != on_demand);
 }
 
 /*

@@ -6,8 +6,6 @@
 #include "core/sched/gates.h"
 #include "core/sched/bounds.h"
 
-#define SLOT_BIT(n) (1ULL << (n))
-
 /* A call that is under way does not know of what came since it was decided. */
 static void miss(struct cgpu_sched *s, uint32_t slot)
 {

@@ -15,8 +15,6 @@
 #include "core/sched/budget.h"
 #include "core/sched/gang.h"
 
-#define SLOT_BIT(n) (1ULL << (n))
-
 uint32_t cgpu_class(const struct cgpu_sched *s, uint32_t slot)
 {
 	return s->config.policy == CGPU_POLICY_ONLINE ? s->slot[slot].member.priority : 0;
@@ -127,7 +125,7 @@ static bool really_slept(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
 {
 	uint64_t ran_ns = f->asleep_ran_ns - f->fell_ran_ns;
 
-	ran_ns -= cgpu_min(ran_ns, CGPU_SCHED_FAIR_WAKEUP_NS);
+	ran_ns = cgpu_beyond(ran_ns, CGPU_SCHED_FAIR_WAKEUP_NS);
 	return ran_ns * CGPU_SCHED_FAIR_SLEPT_PART <= now_ns - f->since_ns;
 }
 

@@ -306,6 +306,5 @@ bool cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 	cgpu_entities_balance(s);
 	cgpu_fair_plan(s, mode, now_ns);
 	cgpu_slices_want(s);
-	cgpu_plan_end(s);
 	return in_place;
 }

@@ -16,9 +16,6 @@
 #include "core/sched/slices.h"
 #include "core/sched/window.h"
 
-#define NEVER UINT64_MAX
-#define SLOT_BIT(n) (1ULL << (n))
-
 /* How long before the window's end the calls must start. */
 static uint64_t lead(const struct cgpu_sched *s)
 {
@@ -69,13 +66,13 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 		cgpu_entity_switched(s, s->next.owner);
 	if (!cgpu_entity_quiet(s, s->next.owner) &&
 	    !(s->cur.begun && s->next.owner == s->cur.owner))
-		cost_ns = cgpu_entity_entry(s, s->cur.begun ? s->cur.owner : CGPU_SCHED_NOBODY);
+		cost_ns = cgpu_entry_ns(!s->cur.begun || cgpu_entity_quiet(s, s->cur.owner));
 	/* a plan may have taken nobody's share in its window: the rest of it is owed to nobody */
 	shareless = s->cur.begun && s->cur.owner == CGPU_SCHED_NOBODY &&
 		    !s->entity[s->cur.owner].share_ppm;
 	s->cur.owner = s->next.owner;
 	if (!cgpu_entity_quiet(s, s->cur.owner))
-		cost_ns += cgpu_entity_exit(s, cgpu_window_following(s));
+		cost_ns += cgpu_exit_ns(cgpu_entity_quiet(s, cgpu_window_following(s)));
 	s->cur.cost_ns = cost_ns;
 	s->cur.begun = true;
 	s->moving = false;

@@ -73,6 +73,17 @@ struct cgpu_sched_budget {
 	bool is_ahead;         /* it is paced */
 };
 
+/* What GP_PUT and GP_GET say of a container (demand.h). */
+struct cgpu_sched_seen {
+	bool asleep;           /* it sleeps, or has work */
+	bool empties;          /* now and then it has nothing queued */
+	bool moved;            /* it submitted something: no proof that it has work still */
+	bool is_silent;        /* it is known to work for long without a submission, */
+	bool is_doubted;       /* and does so now, or sleeps; */
+	bool is_found;         /* or seemed to sleep, and was found so at work */
+	uint32_t kept_ppm;     /* of its rate alone, beside others; 0: unknown, or it is low */
+};
+
 /* A slot's entity while windows are made on demand. */
 struct cgpu_sched_fair_slot {
 	bool asleep;           /* told by cgpu_sched_demand(), */
@@ -288,22 +299,9 @@ void cgpu_sched_renewed(struct cgpu_sched *s, uint32_t slot);
 /* A group took another's place, number unchanged: slices and gates are set again. */
 void cgpu_sched_reapply(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
 
-/*
- * What GP_PUT and GP_GET say of the container (demand.h): it sleeps, or has work; and
- * whether it pauses, or always has something queued.
- */
-void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, bool asleep, bool pauses,
+/* A look at the container's channels found this. */
+void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, const struct cgpu_sched_seen *seen,
 		       uint64_t now_ns);
-/* Of what it submits alone it submits so much beside others; 0: not known, or not often. */
-void cgpu_sched_divides(struct cgpu_sched *s, uint32_t slot, uint32_t kept_ppm);
-/* It submitted something, which may be no proof that it has work still. */
-void cgpu_sched_moved(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns);
-/*
- * It is known to work for long without a submission; and does so now, or sleeps; or it
- * seemed to sleep, and was found at work without a submission.
- */
-void cgpu_sched_silence(struct cgpu_sched *s, uint32_t slot, bool is_silent, bool is_doubted,
-			bool is_found);
 /*
  * Its memory was moved for so long, up to now: of its share of the last second so much was had,
  * and it has no claim to that.

@@ -12,8 +12,6 @@
 #include "core/sched/expiry.h"
 #include "core/sched/pause.h"
 
-#define SLOT_BIT(n) (1ULL << (n))
-
 static uint64_t apart(uint64_t a, uint64_t b)
 {
 	return cgpu_max(a, b) - cgpu_min(a, b);
@@ -66,7 +64,7 @@ static uint64_t slice_us(uint64_t ns, uint32_t groups)
 static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
 {
 	uint64_t each = (ns - cgpu_min(ns / 2, CGPU_SCHED_OVERLAP_NS)) / groups;
-	uint64_t spare = each - cgpu_min(each, CGPU_SCHED_OVERLAP_NS);
+	uint64_t spare = cgpu_beyond(each, CGPU_SCHED_OVERLAP_NS);
 
 	each -= cgpu_min(each / 2, cgpu_min(spare, CGPU_SCHED_OVERLAP_NS) / 2 / groups);
 	return (each - cgpu_min(each / 2, CGPU_SCHED_SWITCH_NS)) / 1000;

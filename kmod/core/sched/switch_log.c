@@ -16,8 +16,6 @@
 #include "core/sched/pause.h"
 #include "core/sched/slices.h"
 
-#define SLOT_BIT(n) (1ULL << (n))
-
 void cgpu_switch_log_request(uint32_t hSubDevice, uint32_t hHeader, uint32_t hRing,
 			     uint32_t hBuffer, struct cgpu_switch_log_request *request)
 {

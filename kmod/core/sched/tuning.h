@@ -158,8 +158,8 @@ enum cgpu_sched_tuning {
 	/*
 	 * model: what a container made of its slices is judged over half a second and ROUNDS;
 	 * after two rounds if it lost most of them, or PATIENCE_MAX more than a slice; and if it
-	 * misses more than MISS of its share over time, which counts after four rounds. Sooner takes
-	 * chance for a pause and gives slices up; later leaves a server in slices of 12 ms.
+	 * misses more than MISS of its share over time, which counts after four rounds. Sooner
+	 * takes chance for a pause and gives slices up; later leaves a server in slices of 12 ms.
 	 */
 	CGPU_SCHED_FAIR_USE_ROUNDS = 20,
 	CGPU_SCHED_FAIR_USE_MISS_PPM = 7500,
