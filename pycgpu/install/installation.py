@@ -314,7 +314,7 @@ def _advice(options: Options, host: Host, done: list[Step]) -> list[str]:
         if step.data.get("note"):
             lines.append(f"without compute limits: {step.data['note']}")
     for step in done:
-        if step.kind == "runtime":
+        if step.kind == "runtime" and step.data["engines"]:
             lines += registration.left_out(tuple(step.data["engines"]), host.prefix)
             lines.append(_runtime_nvidia(step.data["names"]))
     if not options.agent:
