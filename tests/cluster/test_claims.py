@@ -139,7 +139,8 @@ def test_a_container_of_two_claims_is_refused(cluster: Cluster) -> None:
 
 def test_a_resources_name_stands_for_whole_cards(cluster: Cluster) -> None:
     """KEP-5004: no claim is named; who has a card has all of it, and who comes third waits."""
-    name = "nvidia.com/gpu"
+    # nvidia.com/gpu is the plugin's to a kubelet that has known the plugin.
+    name = "example.com/card"
     extended(cluster, name)
     try:
         cluster.api.apply(
