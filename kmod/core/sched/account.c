@@ -24,6 +24,13 @@ bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot)
 	return cgpu_opened(s, slot) && s->slot[slot].groups && s->slot[slot].member.weight;
 }
 
+uint32_t cgpu_competing_from(const struct cgpu_sched *s, uint32_t slot)
+{
+	while (slot < s->slot_end && !cgpu_competes(s, slot))
+		slot++;
+	return slot;
+}
+
 uint64_t cgpu_part(uint64_t x, uint64_t ppm)
 {
 	return x * ppm / CGPU_PPM;

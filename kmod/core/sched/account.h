@@ -18,6 +18,10 @@ uint64_t cgpu_part(uint64_t x, uint64_t ppm);
 bool cgpu_opened(const struct cgpu_sched *s, uint32_t slot);
 /* It does, computes and may have a share. */
 bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot);
+/* The first slot of those from @slot on; slot_end: there is none. */
+uint32_t cgpu_competing_from(const struct cgpu_sched *s, uint32_t slot);
+#define for_each_competing(s, i) \
+	for (i = cgpu_competing_from(s, 0); i < (s)->slot_end; i = cgpu_competing_from(s, i + 1))
 
 /* Its share depends on the others': its window moves when they come and go. */
 bool cgpu_entity_is_elastic(const struct cgpu_sched *s, uint32_t entity);

@@ -88,8 +88,8 @@ static bool matters(const struct cgpu_sched *s)
 	if (s->suspended || s->config.policy == CGPU_POLICY_NATIVE ||
 	    !cgpu_policy_conserves(s->config.policy))
 		return false;
-	for (i = 0; i < s->slot_end; i++)
-		count += cgpu_competes(s, i);
+	for_each_competing(s, i)
+		count++;
 	return count > 1 || (count && cgpu_budget_is_used(s));
 }
 
@@ -112,8 +112,8 @@ static bool take_turns(const struct cgpu_demand *demand, const struct cgpu_sched
 
 	if (s->plan.mode != CGPU_SCHED_DEMAND || s->fair.curr < CGPU_SCHED_SLOTS)
 		return false;
-	for (i = 0; i < s->slot_end; i++)
-		count += cgpu_competes(s, i) && demand->slot[i].state == CGPU_DEMAND_SLEEPS &&
+	for_each_competing(s, i)
+		count += demand->slot[i].state == CGPU_DEMAND_SLEEPS &&
 			 now_ns - demand->slot[i].moved_ns <= CGPU_DEMAND_GAP_MAX_NS;
 	return count > 1;
 }
@@ -131,8 +131,8 @@ static bool others_work(const struct cgpu_demand *demand, const struct cgpu_sche
 {
 	uint32_t i;
 
-	for (i = 0; i < s->slot_end; i++)
-		if (i != slot && cgpu_competes(s, i) &&
+	for_each_competing(s, i)
+		if (i != slot &&
 		    demand->slot[i].state != CGPU_DEMAND_SLEEPS &&
 		    !(open && (s->gates.shut_mask & SLOT_BIT(i))))
 			return true;
@@ -203,9 +203,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	*mask = 0;
 	if (!matters(s))
 		return UINT64_MAX;
-	for (i = 0; i < s->slot_end; i++) {
-		if (!cgpu_competes(s, i))
-			continue;
+	for_each_competing(s, i) {
 		if (demand->slot[i].state != CGPU_DEMAND_SLEEPS)
 			awake |= SLOT_BIT(i);
 		if (demand->slot[i].state == CGPU_DEMAND_SLEEPS ||
@@ -233,8 +231,8 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 	if (is_steady(demand, sliced && !pausing ? awake : 0, now_ns))
 		pace_ns = cgpu_max(pace_ns, CGPU_DEMAND_STEADY_NS);
 	demand->pace_ns = pace_ns;
-	for (i = 0; i < s->slot_end; i++) {
-		if (!cgpu_competes(s, i) || is_held(demand, s, i))
+	for_each_competing(s, i) {
+		if (is_held(demand, s, i))
 			continue;
 		at_ns = demand->look_ns + pace_ns;
 		at_ns = cgpu_max(at_ns, demand->slot[i].looked_ns +
@@ -660,8 +658,8 @@ static bool are_several(const struct cgpu_sched *s)
 {
 	uint32_t i;
 
-	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_competes(s, i) && s->slot[i].groups > 1)
+	for_each_competing(s, i)
+		if (s->slot[i].groups > 1)
 			return true;
 	return false;
 }

@@ -242,8 +242,8 @@ static int64_t give(struct cgpu_sched *s, int64_t ns)
 	}
 	if (ns > debts)
 		ns = debts;
-	for (i = 0; i < s->slot_end && ns > 0; i++) {
-		if (!cgpu_competes(s, i) || s->slot[i].fair.lag_ns >= 0)
+	for_each_competing(s, i) {
+		if (ns <= 0 || s->slot[i].fair.lag_ns >= 0)
 			continue;
 		part = -s->slot[i].fair.lag_ns / 1000 * ns / debts * 1000;
 		s->slot[i].fair.lag_ns += part;
@@ -270,10 +270,10 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 	int64_t left = 0;
 	uint32_t i;
 
-	for (i = 0; i < s->slot_end; i++) {
+	for_each_competing(s, i) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		if (!cgpu_competes(s, i) || f->lag_ns <= 0)
+		if (f->lag_ns <= 0)
 			continue;
 		part = (uint64_t)f->lag_ns;
 		loaded = uncharged_ns(s, f);
@@ -325,9 +325,7 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 	    !cgpu_is_awake(s, curr))
 		return;
 	s->slot[curr].fair.held_ns += passed;
-	for (i = 0; i < s->slot_end; i++) {
-		if (!cgpu_competes(s, i))
-			continue;
+	for_each_competing(s, i) {
 		/* one that rests, too: what it runs until a look sees it is charged by the log */
 		part = cgpu_part(passed, s->slot[i].fair.full_ppm);
 		s->slot[i].fair.lag_ns += (int64_t)part;
@@ -396,8 +394,8 @@ uint64_t cgpu_fair_round_ns(const struct cgpu_sched *s)
 	uint64_t ns = 0;
 	uint32_t i;
 
-	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_competes(s, i) && !(s->gates.shut_mask & SLOT_BIT(i)))
+	for_each_competing(s, i)
+		if (!(s->gates.shut_mask & SLOT_BIT(i)))
 			ns += 1000ULL * s->slot[i].slice_us * s->slot[i].groups +
 			      CGPU_SCHED_SWITCH_NS;
 	return ns;
@@ -460,12 +458,10 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	uint32_t i;
 
 	charge(s, now_ns);
-	for (i = 0; i < s->slot_end; i++) {
+	/* without a share, too: one that rests runs where nobody divides time for it */
+	for_each_competing(s, i) {
 		const struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
-		/* without a share, too: one that rests runs where nobody divides time for it */
-		if (!cgpu_competes(s, i))
-			continue;
 		contended |= !f->asleep && f->ran_ns;
 		had += share(s, i) ? had_ns(f) : 0;
 		shares += share(s, i);

@@ -23,8 +23,8 @@ bool cgpu_gangs_compete(const struct cgpu_sched *s)
 {
 	uint32_t i, count = 0;
 
-	for (i = 0; i < s->slot_end; i++)
-		count += s->slot[i].gang && cgpu_competes(s, i);
+	for_each_competing(s, i)
+		count += s->slot[i].gang != 0;
 	return count > 1;
 }
 

@@ -24,9 +24,7 @@ bool cgpu_has_classes(const struct cgpu_sched *s)
 {
 	uint32_t i, first = CGPU_SCHED_NONE;
 
-	for (i = 0; i < s->slot_end; i++) {
-		if (!cgpu_competes(s, i))
-			continue;
+	for_each_competing(s, i) {
 		if (first == CGPU_SCHED_NONE)
 			first = i;
 		else if (cgpu_class(s, i) != cgpu_class(s, first))
@@ -67,8 +65,8 @@ uint64_t cgpu_pause_resting(const struct cgpu_sched *s, uint64_t now_ns)
 	uint64_t mask = 0;
 	uint32_t i;
 
-	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_competes(s, i) && has_rest(s, i, now_ns) &&
+	for_each_competing(s, i)
+		if (has_rest(s, i, now_ns) &&
 		    !cgpu_pause_is_unproven(s, i, now_ns))
 			mask |= SLOT_BIT(i);
 	return mask;
@@ -78,9 +76,7 @@ bool cgpu_pause_is_quiet(const struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint32_t i, count = 0;
 
-	for (i = 0; i < s->slot_end; i++) {
-		if (!cgpu_competes(s, i))
-			continue;
+	for_each_competing(s, i) {
 		if (!s->slot[i].fair.asleep)
 			count++;
 		else if (!cgpu_pause_rests(s, i, now_ns))
@@ -93,10 +89,10 @@ bool cgpu_pause_was_alone(const struct cgpu_sched *s, uint64_t since_ns)
 {
 	uint32_t i;
 
-	for (i = 0; i < s->slot_end; i++) {
+	for_each_competing(s, i) {
 		const struct cgpu_sched_slot *p = &s->slot[i];
 
-		if (i == s->fair.curr || !cgpu_competes(s, i))
+		if (i == s->fair.curr)
 			continue;
 		if (!p->fair.asleep || p->fair.since_ns > since_ns || p->fair.moved_ns > since_ns ||
 		    s->gates.shut_mask & SLOT_BIT(i) || p->open_since_ns > since_ns)
@@ -184,9 +180,7 @@ bool cgpu_pause_wants_demand(const struct cgpu_sched *s, uint64_t now_ns)
 	bool is_capped = cgpu_budget_is_used(s), gangs = cgpu_gangs_compete(s);
 	uint32_t i, awake = 0, pausing = 0, resting = 0;
 
-	for (i = 0; i < s->slot_end; i++) {
-		if (!cgpu_competes(s, i))
-			continue;
+	for_each_competing(s, i) {
 		if (s->fair.resting_mask & SLOT_BIT(i))
 			resting++;
 		else if (has_rest(s, i, now_ns) && cgpu_pause_is_unproven(s, i, now_ns))
@@ -216,8 +210,8 @@ bool cgpu_pause_divides(const struct cgpu_sched *s)
 {
 	uint32_t i;
 
-	for (i = 0; i < s->slot_end; i++)
-		if (cgpu_competes(s, i) && cgpu_is_kept(s, i))
+	for_each_competing(s, i)
+		if (cgpu_is_kept(s, i))
 			return true;
 	return false;
 }
