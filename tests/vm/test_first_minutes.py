@@ -79,7 +79,7 @@ def test_from_a_package_to_a_container_with_a_part_of_a_card_and_back(
     with headers_of_the_kernel(made("headers"), tmp_path / "modules"):
         before, modules = everything(), names_of_modules()
         began = time.monotonic()
-        command = ("apt-get", "install", "-y", "--no-download", "--no-install-recommends")
+        command = ("apt-get", "install", "-y", "--no-install-recommends")
         said = test_packages.run(*command, made("deb:published"))
         installed_s = time.monotonic() - began
         assert "installed; `cgpu doctor`" in said
