@@ -10,13 +10,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { NOT_INITIALIZED = 3, OS_CALL = 304, ILLEGAL_STATE = 401 };
+enum { NOT_INITIALIZED = 3, OS_CALL = 304, ILLEGAL_STATE = 401, NOT_READY = 600, LOCK_S = 10 };
 enum { RUNNING, LOCKED, CHECKPOINTED };
 
 /* The program's: what it has on the card goes, and comes. Return: CUDA's status. */
@@ -65,6 +66,16 @@ static void name(struct sockaddr_un *at, int pid)
 		 (unsigned long long)space.st_ino, inner_pid(pid));
 }
 
+/* Not for ever: a call may wait for what others do. */
+static int lock(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += LOCK_S;
+	return pthread_mutex_timedlock(&gate, &until) ? NOT_READY : 0;
+}
+
 static int act(char what)
 {
 	int was = state, status = 0;
@@ -74,7 +85,7 @@ static int act(char what)
 	if (what != (was == RUNNING ? 'l' : was == LOCKED ? what == 'u' ? 'u' : 'c' : 'r'))
 		return ILLEGAL_STATE;
 	if (what == 'l')
-		pthread_mutex_lock(&gate);
+		status = lock();
 	else if (what == 'u')
 		pthread_mutex_unlock(&gate);
 	else

@@ -161,14 +161,18 @@ int main(int argc, char **argv)
 	while (fgets(line, sizeof(line), stdin)) {
 		fails = line[0] == 'f';
 		halts = line[0] == 'h' || (halts && line[0] == 'w');
-		if (!strcmp(line, "work\n"))
+		if (!strcmp(line, "work\n")) {
 			puts(work());
-		else if (!strncmp(line, "grow ", 5))
-			puts(grow(strtoull(line + 5, NULL, 10)));
-		else if (!strcmp(line, "queue\n"))
+		} else if (!strncmp(line, "grow ", 5) && !cuEnter()) {
+			const char *grew = grow(strtoull(line + 5, NULL, 10));
+
+			cuLeave();
+			puts(grew);
+		} else if (!strcmp(line, "queue\n")) {
 			submit(false);
-		else if (!strcmp(line, "wait\n"))
+		} else if (!strcmp(line, "wait\n")) {
 			cuWaitFor(0);
+		}
 		fflush(stdout);
 	}
 	return failed != 0;
