@@ -9,8 +9,11 @@ server shares with its clients.
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ pytestmark = [
 MODULES = Path("/proc/cgpu_km")
 NV_ERR_INVALID_CLIENT = 0x23
 DEVICE = 0x5C000002
-SECONDS = "6"
+SECONDS = 6
 
 
 class Outside:
@@ -56,10 +59,18 @@ class Outside:
         found = until(lambda: re.search(r"^[0-9a-f:]{8,}$", log.read_text(), re.M), "its server")
         return found[0]
 
-    def launch(self, *options: str) -> tuple[str, ...]:
-        return self.door.simcuda, "--json", "--wait", *options, "launch", SECONDS, "1"
+    def taken(self, *handles: str, **options: Any) -> list[int]:
+        """The statuses of duplicates of a client's objects, by a program that ends then."""
+        _, out, err = self.door.run(str(self.programs / "group"), *handles, **options)
+        assert not err, err
+        return list(map(int, out.split()))
 
-    def shares(self, *programs: subprocess.Popen[str]) -> list[float]:
+    def launch(self, *options: str, seconds: int = SECONDS) -> tuple[str, ...]:
+        return self.door.simcuda, "--json", "--wait", *options, "launch", str(seconds), "1"
+
+    def shares(
+        self, *programs: subprocess.Popen[str], meanwhile: Callable[[], object] = bool
+    ) -> list[float]:
         """Start all at once that are ready by then; return the percent that each had."""
         for one in programs:
             assert one.stdout is not None
@@ -69,6 +80,7 @@ class Outside:
             assert one.stdin is not None
             one.stdin.write("\n")
             one.stdin.flush()
+        meanwhile()
         told = [one.communicate(timeout=START_S * SLOWNESS) for one in programs]
         return [json.loads(out.splitlines()[-1])["share_permille"] / 10 for out, _ in told]
 
@@ -101,15 +113,10 @@ def outside(
 
 def test_a_member_gets_what_mps_needs_and_nothing_else_of_anybodys(outside: Outside) -> None:
     client, *common = outside.server().split(":")
-    take = str(outside.programs / "group")
     kept = [f"{DEVICE:x}", client]
 
-    def taken(*handles: str, **options: Any) -> list[int]:
-        _, out, err = outside.door.run(take, *handles, **options)
-        assert not err, err
-        return list(map(int, out.split()))
-
     refused = [NV_ERR_INVALID_CLIENT]
+    taken = outside.taken
     assert taken(client, *common, *kept, name="m", group="chat") == [0] * 3 + refused * 2
     assert taken(client, *common, name="n") == refused * 3
     assert taken(client, *common, name="o", group="other") == refused * 3
@@ -156,3 +163,23 @@ def test_whatever_a_member_does_with_its_userd_wins_the_group_nothing(
     assert out, err
     assert json.loads(out.splitlines()[-1])["share_permille"] < 600
     assert busy.poll() is None
+
+
+@pytest.mark.parametrize("outside", ["agent"], indirect=True)
+def test_a_group_goes_on_under_the_next_agent(outside: Outside) -> None:
+    def replace_agent() -> None:
+        time.sleep(2)
+        pid = outside.door.agent()
+        os.kill(pid, signal.SIGKILL)
+        outside.door.follows(pid)
+
+    who = outside.server()
+    words = outside.launch("--server", who, seconds=20)
+    members = [outside.member(*words, name=f"m{n}", told=True) for n in range(2)]
+    other = outside.door.start(*outside.launch(seconds=20), name="alone", told=True)
+    *inside, alone = outside.shares(*members, other, meanwhile=replace_agent)
+    print(inside, alone)
+    assert abs(part(inside, alone) - 50) < NEAR
+    client, *common = who.split(":")
+    assert outside.taken(client, *common, name="m", group="chat") == [0] * 3
+    assert outside.taken(client, *common, name="n") == [NV_ERR_INVALID_CLIENT] * 3
