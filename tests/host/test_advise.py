@@ -311,8 +311,12 @@ def test_a_container_that_never_ran_has_used_nothing_where_there_is_a_log(
 # ---- the command
 
 
+#: Long enough that a busy host neither begins after its middle nor counts after its end.
+SAMPLE_S = 4
+
+
 def work(tree: CoreTree, used: float, waited: float) -> threading.Timer:
-    """Half a second from now, all have worked for so many seconds more."""
+    """In the middle of SAMPLE_S, all have worked for so many seconds more."""
 
     def count() -> None:
         for each in tree.containers.values():
@@ -325,7 +329,7 @@ def work(tree: CoreTree, used: float, waited: float) -> threading.Timer:
             )
         tree.write()
 
-    timer = threading.Timer(0.5, count)
+    timer = threading.Timer(SAMPLE_S / 2, count)
     timer.start()
     return timer
 
@@ -346,7 +350,7 @@ def cgpu(*args: object) -> program.Result:
 def test_a_group_is_shown_with_gain_cost_and_command(tree: CoreTree) -> None:
     ours(tree, "a", "b")
     timer = work(tree, 0.5, 0.5)
-    result = cgpu("--for", "1s", "--root", tree.root)
+    result = cgpu("--for", f"{SAMPLE_S}s", "--root", tree.root)
     timer.join()
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
@@ -362,10 +366,10 @@ def test_a_group_is_shown_with_gain_cost_and_command(tree: CoreTree) -> None:
 def test_nothing_to_advise_is_one_line_with_the_figures(tree: CoreTree) -> None:
     ours(tree, "a", "b")
     timer = work(tree, 0.5, 0.0)
-    result = cgpu("--for", "1", "--root", tree.root)
+    result = cgpu("--for", SAMPLE_S, "--root", tree.root)
     timer.join()
     (line,) = result.stdout.splitlines()
-    assert line.startswith("GPU 0: nothing to advise after 1 s: a (used ")
+    assert line.startswith(f"GPU 0: nothing to advise after {SAMPLE_S} s: a (used ")
     assert "waited 0.0%) waits for 0.0% of the time" in line and "; b (used " in line
 
 
@@ -383,9 +387,9 @@ def test_a_card_without_figures_is_told_at_once(tree: CoreTree, tmp_path: Path) 
 def test_json_has_the_bounds_and_what_was_not_told(tree: CoreTree) -> None:
     ours(tree, "a", "b")
     timer = work(tree, 0.5, 0.5)
-    document = json.loads(cgpu("--for", "1s", "--json", "--root", tree.root).stdout)
+    document = json.loads(cgpu("--for", f"{SAMPLE_S}s", "--json", "--root", tree.root).stdout)
     timer.join()
-    assert document["schema"] == command.SCHEMA and document["sample_s"] == 1
+    assert document["schema"] == command.SCHEMA and document["sample_s"] == SAMPLE_S
     (card,) = document["gpus"]
     (found,) = card["groups"]
     assert found["members"] == ["a", "b"] and found["group"] is None
