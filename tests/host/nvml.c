@@ -21,6 +21,10 @@ enum {
 	UNKNOWN = 999
 };
 
+#ifndef STATE
+#define STATE "/nowhere"
+#endif
+
 static int board; /* its address is the handle */
 
 /*

@@ -10,7 +10,7 @@ SOURCE = Path(__file__).with_name("nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
 
 
-def make_library(directory: Path, state: str = "/nowhere") -> Path:
+def make_library(directory: Path, state: str | None = None) -> Path:
     """
     Build ``libnvidia-ml.so.1`` in a directory and return this, for ``LD_LIBRARY_PATH``.
 
@@ -18,6 +18,8 @@ def make_library(directory: Path, state: str = "/nowhere") -> Path:
         state: the directory that NVML_STATE is for, where no environment can say it.
     """
     library = directory / LIBRARY
-    command = ["gcc", "-shared", "-fPIC", "-Wall", f'-DSTATE="{state}"', "-o", str(library)]
-    subprocess.run([*command, str(SOURCE)], check=True)
+    command = ["gcc", "-shared", "-fPIC", "-Wall", "-o", str(library), str(SOURCE)]
+    if state is not None:
+        command.append(f'-DSTATE="{state}"')
+    subprocess.run(command, check=True)
     return directory
