@@ -318,14 +318,17 @@ def test_a_process_that_ended_at_its_failed_allocation_gets_its_script_and_the_n
         watching = threading.Thread(target=watcher.watch)
         watching.start()
         assert process.wait(timeout=10) == -signal.SIGKILL
-        init.kill()
-        init.wait()
-        watching.join(timeout=10)
+        with open(heard) as lines:
+            # Before its init ends, whose standard error it is.
+            said = [lines.readline().rstrip("\n") for _ in range(3)]
+            init.kill()
+            init.wait()
+            watching.join(timeout=10)
+            said += lines.read().splitlines()
     assert not watching.is_alive()
     assert out.read_text().split() == [str(ended.pid), str(process.pid)]
-    with open(heard) as lines:
-        assert lines.read().splitlines() == [
-            f"cgpu: process {ended.pid} is out of GPU memory on card 0",
-            f"cgpu: process {process.pid} is out of GPU memory on card 0",
-            f"cgpu: process {process.pid} is killed for it (SIGKILL)",
-        ]
+    assert said == [
+        f"cgpu: process {ended.pid} is out of GPU memory on card 0",
+        f"cgpu: process {process.pid} is out of GPU memory on card 0",
+        f"cgpu: process {process.pid} is killed for it (SIGKILL)",
+    ]
