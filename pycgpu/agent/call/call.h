@@ -81,7 +81,7 @@ struct state_segment refused_segment(void);
 /* Of a listener's calls the first gets EPERM. Return: false: nobody is there any more. */
 bool listener_refuse(int fd);
 void refused_each(void (*tell)(int fd));
-/* Answers those of an agent before. */
+/* Answers those of an agent before, and those that come. */
 void refused_resume(void);
 
 #endif

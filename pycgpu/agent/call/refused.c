@@ -170,10 +170,11 @@ void refused_resume(void)
 	struct epoll_event call = { .events = EPOLLIN };
 
 	pthread_mutex_lock(&lock);
+	/* whether any are there or not: none shall depend on what is free of threads later */
+	begin();
 	for (call.data.u32 = 0; call.data.u32 < SLOTS; call.data.u32++) {
 		if (!refused[call.data.u32].fd)
 			continue;
-		begin();
 		epoll_ctl(epoll, EPOLL_CTL_ADD, refused[call.data.u32].fd - 1, &call);
 	}
 	pthread_mutex_unlock(&lock);
