@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -113,8 +114,25 @@ class Modules:
             try:
                 until(gone, f"unloading {name}")
             except AssertionError as error:
-                raise AssertionError(f"{error}: {last}") from None
+                raise AssertionError(f"{error}: {last}; {_holders()}") from None
         self.names.clear()
+
+
+def _holders() -> str:
+    """Which processes have the driver's device nodes open or mapped, as ``PID (COMM): NODE, ...``."""
+    told = []
+    for process in Path("/proc").glob("[0-9]*"):
+        nodes: set[str] = set()
+        # One that is gone by now holds nothing.
+        with contextlib.suppress(OSError):
+            for link in (*process.glob("fd/*"), *process.glob("map_files/*")):
+                with contextlib.suppress(OSError):
+                    nodes.add(str(link.readlink()))
+            nodes = {node for node in nodes if "nvidia" in node}
+            if nodes:
+                name = process.joinpath("comm").read_text().strip()
+                told.append(f"{process.name} ({name}): {', '.join(sorted(nodes))}")
+    return "held by " + ("; ".join(told) or "no process")
 
 
 def _majors() -> dict[str, int]:

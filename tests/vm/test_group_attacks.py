@@ -107,8 +107,9 @@ def outside(
     with mps.control(driver.programs / "simcuda"):
         yield Outside(door, root, made("programs"))
         door.end()
-        door.close()
+        # Before the agent, which another would follow for the server's sake.
         until(lambda: not mps.keepers(), "the end of its server", START_S)
+        door.close()
 
 
 def test_a_member_gets_what_mps_needs_and_nothing_else_of_anybodys(outside: Outside) -> None:
