@@ -17,6 +17,8 @@ from pycgpu.tree import hierarchy
 log = logging.getLogger(__name__)
 
 _BUFFER = 1 << 18
+#: Not cleared: the agent looks ten times a second, at a few lines.
+_new = ffi.new_allocator(should_clear_after_alloc=False)
 _OOM_SCORE = -900
 
 
@@ -149,7 +151,7 @@ def nodes() -> list[Node]:
 
 def show(node: int, minor: int = -1, container_id: str = "") -> bytes:
     """Return the text of a file. OSError ENOENT: its subject is gone."""
-    buf = ffi.new("char[]", _BUFFER)
+    buf = _new("char[]", _BUFFER)
     used = lib.cgpu_agent_show(node, minor, container_id.encode(), buf, _BUFFER)
     return bytes(ffi.buffer(buf, _check(used, "read")))
 
@@ -168,7 +170,7 @@ def cards() -> list[int]:
 
 def containers() -> list[Container]:
     """Return the containers alive."""
-    buf = ffi.new("char[]", _BUFFER)
+    buf = _new("char[]", _BUFFER)
     lib.cgpu_agent_containers(buf, _BUFFER)
     found = []
     for line in ffi.string(buf).decode().splitlines():

@@ -129,7 +129,10 @@ class Books:
     def uses(self) -> list[Use]:
         """Return the containers that run and are to be parked when they are idle."""
         found = []
+        away = {one.id for one in self.moving()}
         for container_id in self._tree.names("container"):
+            if container_id in away:
+                continue
             # It may go while it is looked at.
             with contextlib.suppress(OSError):
                 if (use := self._use(container_id)) is not None:

@@ -17,14 +17,15 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from pycgpu.errors import CgpuError
 from pycgpu.parking import host_memory, rules, stopped
 from pycgpu.parking.books import Books, Wanting
 from pycgpu.parking.checkpoint import Checkpoint, CheckpointError, ProcessState
 from pycgpu.parking.idle import Idleness, Idler, Moves, choose
-from pycgpu.parking.wishes import Process
+from pycgpu.parking.wishes import Process, stirred
 from pycgpu.request.model import MIB
 from pycgpu.tree import nvml_library
 from pycgpu.tree.moving import Moving, State
@@ -33,6 +34,8 @@ log = logging.getLogger("cgpud")
 
 #: Between two looks at who is parked; a thread's wait is seen by then.
 LOOK_S = 0.1
+#: Between two looks into the books, if no parked process has run.
+_BOOKS_LOOK_S = 0.2
 #: What the card has of others is asked so often, so that a call that ends meanwhile is not missed.
 _SAMPLES, _SAMPLE_PAUSE_S = 3, 0.01
 _RETRY_S = 1.0
@@ -69,14 +72,14 @@ class Parking:
         self._checkpoint = checkpoint or Checkpoint()
         self._move = threading.Lock()
         #: The look's own: whoever else moves a container says that it is to be looked at anew.
-        self._watched: dict[str, dict[int, Process]] = {}
+        self._watched: dict[str, list[Process]] = {}
         self._renewed: set[str] = set()
         self._due_s: dict[str, float] = {}
         self._idleness, self._begun = Idleness(), Moves()
         self._idlers: list[Idler] = []
         #: Those that could not be parked, until when they are left alone.
         self._spared_s: dict[str, float] = {}
-        self._idle_looked_s = -math.inf
+        self._idle_looked_s = self._read_s = -math.inf
         self._rules, self._rules_ns = rules.Rules(), -1
 
     # ---- what people ask for
@@ -148,6 +151,9 @@ class Parking:
         Bring back whoever wants to, settle what was left halfway, and park who is idle for those
         who need the room; return a pause.
         """
+        if now_s < self._read_s + _BOOKS_LOOK_S and not self._stirred_pids():
+            return LOOK_S
+        self._read_s = now_s
         if now_s >= self._idle_looked_s + _IDLE_LOOK_S:
             self._look_for_idlers(now_s)
             self._park_idlers(now_s)
@@ -155,36 +161,47 @@ class Parking:
         for one in listed:
             if one.want_card is None:
                 continue
-            if not self._make_room(one.id, {one.want_card: one.want_bytes}, now_s):
+            wanted = {one.want_card: one.want_bytes}
+            if not self._make_room(one.id, wanted, now_s, self._can_swap_beside):
                 with contextlib.suppress(OSError):
                     self._books.no_room(one.id)
         moved = [one for one in listed if one.state is not State.RUNNING]
-        self._forget_all_but({one.id for one in moved})
-        for one in moved:
+        for one in self._stirred(moved):
             # A wish is seen once: nobody is looked at before what follows from it is due.
             if now_s < self._due_s.get(one.id, 0.0):
                 continue
             if one.state is not State.PARKED:
                 self._settle_left(one, now_s)
                 continue
-            processes = self._watched.setdefault(one.id, {})
-            for pid in one.pids:
-                if pid not in processes:
-                    processes[pid] = Process(pid)
-            if all(process.has_ended() for process in processes.values()):
+            processes = self._watched[one.id]
+            if all(process.has_ended() for process in processes):
                 with contextlib.suppress(OSError):
                     self._books.running(one.id)
                 continue
-            wanted = one.asked_ns or (
-                not one.held and any(process.wants(now_s) for process in processes.values())
-            )
-            if not wanted:
+            wishes = [process.wants(now_s) for process in processes]
+            if not one.asked_ns and (one.held or not any(wishes)):
                 continue
             self._due_s[one.id] = now_s + (_ROOM_LOOK_S if one.asked_ns else LOOK_S)
             if _stand_still(one.pids) or not self._come_back(one.id, now_s):
                 self._due_s[one.id] = now_s + _AGAIN_S
                 self._renewed.add(one.id)
-        return LOOK_S if moved else 2 * LOOK_S
+        return LOOK_S if moved else _BOOKS_LOOK_S
+
+    def _stirred(self, moved: Sequence[Moving]) -> list[Moving]:
+        """Return those of whom something may have changed since the last look."""
+        self._forget_all_but({one.id for one in moved})
+        for one in moved:
+            if one.state is State.PARKED and one.id not in self._watched:
+                self._watched[one.id] = [Process(pid) for pid in one.pids]
+        ran = self._stirred_pids()
+        return [
+            one
+            for one in moved
+            if one.asked_ns or one.state is not State.PARKED or not ran.isdisjoint(one.pids)
+        ]
+
+    def _stirred_pids(self) -> set[int]:
+        return {one.pid for one in stirred(chain.from_iterable(self._watched.values()))}
 
     def _settle_left(self, left: Moving, now_s: float) -> None:
         """
@@ -217,7 +234,8 @@ class Parking:
         if self._rules.when == "idle":
             left = self._begun.left(now_s, self._rules.moves_per_min)
             for one in self._idlers[:left]:
-                self._park_idler(one, now_s, "")
+                if self._can_swap_beside([one]):
+                    self._park_idler(one, now_s, "")
 
     def _read_rules(self) -> None:
         if (changed_ns := rules.changed_ns()) == self._rules_ns:
@@ -228,8 +246,32 @@ class Parking:
         except CgpuError as error:
             log.warning("parking goes on by the rules from before: %s", error)
 
-    def _make_room(self, container_id: str, wanted: dict[int, int], now_s: float) -> bool:
-        """Park who is idle, so that a card has so much more; False: that cannot be had."""
+    def _can_swap_beside(self, chosen: Sequence[Idler]) -> bool:
+        """
+        Return whether the host could still take one more, as large as any, once these are parked.
+
+        A container that comes back to a full card needs that: another is parked for it first.
+        """
+        parked = [one.parked_bytes for one in self._books.moving()]
+        sizes = [sum(one.held.values()) for one in chosen]
+        needed = sum(sizes) + max([*parked, *sizes], default=0)
+        budget = self._rules.park_host_bytes
+        left = [host_memory.available_bytes(), *([budget - sum(parked)] if budget else [])]
+        return needed <= min(left)
+
+    def _make_room(
+        self,
+        container_id: str,
+        wanted: dict[int, int],
+        now_s: float,
+        may: Callable[[Sequence[Idler]], bool] = bool,
+    ) -> bool:
+        """
+        Park who is idle, so that a card has so much more; False: that cannot be had.
+
+        Args:
+            may: whether those who would be parked may be.
+        """
         try:
             priority = self._books.priority(container_id)
         except OSError:
@@ -241,6 +283,8 @@ class Parking:
         if len(chosen) > self._begun.left(now_s, self._rules.moves_per_min):
             # Whoever waits goes on waiting, if the operator lets anybody be parked by itself.
             return self._rules.moves_per_min >= len(chosen)
+        if not may(chosen):
+            return False
         for one in chosen:
             self._park_idler(one, now_s, container_id)
         return bool(chosen)
@@ -388,13 +432,18 @@ class Parking:
     def _foreign(self) -> dict[int, int]:
         """Return what the cards have of no container's, at most; by card."""
         most: dict[int, int] = {}
-        for sample in range(_SAMPLES):
-            if sample:
-                time.sleep(_SAMPLE_PAUSE_S)
-            used, known = _used(), self._books.known()
-            for minor in used.keys() & known.keys():
-                foreign = max(0, used[minor] - known[minor])
-                most[minor] = max(most.get(minor, 0), foreign)
+        if not nvml_library.begin():
+            return most
+        try:
+            for sample in range(_SAMPLES):
+                if sample:
+                    time.sleep(_SAMPLE_PAUSE_S)
+                used, known = nvml_library.used_bytes(), self._books.known()
+                for minor in used.keys() & known.keys():
+                    foreign = max(0, used[minor] - known[minor])
+                    most[minor] = max(most.get(minor, 0), foreign)
+        finally:
+            nvml_library.end()
         return most
 
     def _settle(
@@ -451,7 +500,7 @@ class Parking:
             log.warning("process %d: the driver says that its checkpoint has failed", pid)
 
     def _forget(self, container_id: str) -> None:
-        for process in self._watched.pop(container_id, {}).values():
+        for process in self._watched.pop(container_id, []):
             process.close()
 
     def _forget_all_but(self, ids: set[str]) -> None:
@@ -465,20 +514,6 @@ class Parking:
 def _stand_still(pids: Iterable[int]) -> str:
     """Return why one of them stands still; "": none does."""
     return next((why for pid in pids if (why := stopped.reason(pid))), "")
-
-
-def _used() -> dict[int, int]:
-    """Return what the driver says is used of each card, its own part too; empty: no NVML."""
-    if not nvml_library.begin():
-        return {}
-    try:
-        found = {}
-        for board in nvml_library.boards() or []:
-            if board.get("minor") is not None and board.get("memory_used_bytes") is not None:
-                found[board["minor"]] = board["memory_used_bytes"]
-        return found
-    finally:
-        nvml_library.end()
 
 
 def _reason(container_id: str, error: OSError, busy: str = _BUSY) -> str:

@@ -21,6 +21,7 @@ import select
 import struct
 import time
 from bisect import bisect_right
+from collections.abc import Iterable
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)
 _STACK_BYTES = 1024
@@ -44,7 +45,10 @@ class Process:
         self.pid = pid
         self._directory = f"{proc}/{pid}"
         self._threads: dict[str, int] = {}
-        self._ran_ns = -1
+        #: Its processors' time, all that it has run.
+        self.clock = (~pid << 3) | 2
+        #: Of that, what it had when it was looked at; -1: it is to be looked at anew.
+        self.ran_ns = -1
         self._due_s = 0.0
         self._maps: list[tuple[int, int, str]] = []
         self._mapped_s = 0.0
@@ -67,19 +71,26 @@ class Process:
         """Return whether no thread of it is left."""
         return self._pidfd < 0 or bool(self._end.poll(0))
 
+    def has_run(self) -> bool:
+        """Return whether it has run since it was looked at, or has ended."""
+        try:
+            return time.clock_gettime_ns(self.clock) != self.ran_ns
+        except OSError:
+            return True
+
     def wants(self, now_s: float) -> bool:
         """Return whether a thread waits for the card; False also while no look is due."""
         if now_s < self._due_s:
             return False
         try:
-            ran_ns = time.clock_gettime_ns((~self.pid << 3) | 2)
+            ran_ns = time.clock_gettime_ns(self.clock)
         except OSError:
             return False
-        if ran_ns == self._ran_ns:
+        if ran_ns == self.ran_ns:
             return False
         began_s = time.thread_time()
         # A thread that has run may be on its way: only what stands still is not looked at again.
-        self._ran_ns = ran_ns
+        self.ran_ns = ran_ns
         found = self._look(now_s)
         cost_s = time.thread_time() - began_s
         self._due_s = now_s + min(cost_s / _SHARE, _PAUSE_MAX_S)
@@ -147,7 +158,7 @@ class Process:
             words = self._syscall(tid)
             if words[0] == b"running":
                 # It is on its way, perhaps to the card.
-                self._ran_ns = -1
+                self.ran_ns = -1
             elif int(words[0]) == _FUTEX and self._is_below(int(words[-2], 16), now_s):
                 return not self._is_own(tid)
         return False
@@ -182,3 +193,14 @@ class Process:
                 name = os.path.basename(words[5].strip()) if len(words) > 5 else ""
                 found.append((int(low, 16), int(high, 16), name))
         return found
+
+
+def stirred(processes: Iterable[Process]) -> list[Process]:
+    """Return those that have run since they were looked at, or have ended: all others rest."""
+    asked = list(processes)
+    # Ten times a second of each: a call of its own would cost more than the clock.
+    read = time.clock_gettime_ns
+    try:
+        return [one for one in asked if read(one.clock) != one.ran_ns]
+    except OSError:
+        return [one for one in asked if one.has_run()]

@@ -135,6 +135,26 @@ def boards() -> list[dict[str, Any]] | None:
     return [board for board in found if board is not None]
 
 
+def used_bytes() -> dict[int, int]:
+    """
+    Return by minor what is used of each board, the driver's own part too; of those that say so.
+
+    It asks nothing else: a board's other figures take 20 ms.
+    """
+    count, found = _Uint(), {}
+    if _ask("nvmlDeviceGetCount_v2", byref(count)) != 0:
+        return {}
+    for index in range(count.value):
+        handle, minor, memory = _Handle(), _Uint(), _Memory()
+        if not (
+            _ask("nvmlDeviceGetHandleByIndex_v2", index, byref(handle))
+            or _ask("nvmlDeviceGetMinorNumber", handle, byref(minor))
+            or _ask("nvmlDeviceGetMemoryInfo", handle, byref(memory))
+        ):
+            found[minor.value] = memory.used
+    return found
+
+
 def _board(index: int) -> dict[str, Any] | None:
     handle = _Handle()
     if _ask("nvmlDeviceGetHandleByIndex_v2", index, byref(handle)) != 0:

@@ -24,7 +24,7 @@ from tests.gpu.group_harm import group_harm
 from tests.gpu.groups import group_pausing, groups
 from tests.gpu.memory import memory, overhead
 from tests.gpu.mps import mps
-from tests.gpu.parking import notebooks, park_cycles, parking
+from tests.gpu.parking import notebooks, park_cycles, park_natively, parking
 from tests.gpu.peers import peers
 from tests.gpu.report import Report
 from tests.gpu.serving import (
@@ -46,11 +46,11 @@ SECTIONS = (
     *(used, accounting, many, crowd),
     *(faults, churn, attacks, escapes, latency, resnet, peers, mps, cards, gang),
     *(groups, group_pausing, group_harm),
-    *(parking, park_cycles, notebooks),
+    *(park_natively, parking, park_cycles, notebooks),
     *(serving, decoding, transformer, several, trainers, pausing, steps, adversaries),
 )
 #: need none of the programs that are compiled
-OF_PYTHON = (parking, park_cycles, notebooks)
+OF_PYTHON = (park_natively, parking, park_cycles, notebooks)
 #: compare with what they measure themselves, not with fixed work alone
 OF_THEMSELVES = (
     *(allowed, getters, pools, tools, gang),

@@ -94,11 +94,12 @@ def test_a_door_that_cannot_park_is_told(tmp_path: Path) -> None:
 
 def test_a_host_with_too_little_memory_is_told(rig: Rig) -> None:
     rig.fill(IDLE, IDLE)
-    rig.available(12 * GIB)
+    rig.available(24 * GIB)
     found = rig.only()
     assert found.level == WARN
     assert found.text == (
-        "GPU 0: 8192 MiB more may have to be parked, and the host has 7168 MiB for it"
+        "GPU 0: 20480 MiB more may have to be parked, 12288 of them while a container comes back,"
+        " and the host has 19456 MiB for it"
     )
     # What lies there already is no more to be found room for.
     ledger = rig.tree.containers[ONE].ledger
@@ -111,12 +112,12 @@ def test_what_the_operator_gives_to_parking_is_counted(rig: Rig) -> None:
     rig.fill(IDLE, IDLE)
     rules = rig.path / "etc/cgpu/parking.toml"
     rules.parent.mkdir(parents=True)
-    rules.write_text(f"park_host_bytes = {8 * GIB}\n")
+    rules.write_text(f"park_host_bytes = {20 * GIB}\n")
     assert rig.found() == []
-    rules.write_text(f"park_host_bytes = {6 * GIB}\n")
+    rules.write_text(f"park_host_bytes = {18 * GIB}\n")
     assert rig.only().text == (
-        "GPU 0: 8192 MiB more may have to be parked, and park_host_bytes in /etc/cgpu/parking.toml"
-        " has 6144 MiB for it"
+        "GPU 0: 20480 MiB more may have to be parked, 12288 of them while a container comes back,"
+        " and park_host_bytes in /etc/cgpu/parking.toml has 18432 MiB for it"
     )
     rules.write_text("moves_per_min = 0\n")
     found = rig.only()

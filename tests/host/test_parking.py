@@ -91,7 +91,7 @@ def helper():
     (found,) = helpers()
     return found
 
-one = Parkable("one", 16, 0xC1D00001, mem="12G")
+one = Parkable("one", 16, 0xC1D00001, mem="4G")
 '''
 TAIL = """
 assert one.works()
@@ -300,26 +300,29 @@ for step in (f"park one pid={one.pid}", "return one", "running one", "no_room on
 assert one.state() == "running"
 """
 
-#: Of a card of 16 GiB that promises 32.
+#: Of a card of 16 GiB that promises 32, and has 4 for those who may be parked.
 FULL = """
 (TREE / "0/overcommit_ratio").write_text("200\\n")
+rest = Parkable("rest", 16, 0xC1D00003, mem="12G")
+assert rest.grows(11264) == "grown"
 one.set("idle_park_s", 1)
-assert one.works() and one.grows(10240) == "grown"
-two = Parkable("two", 8, 0xC1D00002, mem="12G")
+assert one.works() and one.grows(2560) == "grown"
+two = Parkable("two", 8, 0xC1D00002, mem="3G")
 """
 GROWTH = (
     FULL
     + """
-assert two.grows(13000) == "0 0x51", "its own limit"
+assert two.grows(3100) == "0 0x51", "its own limit"
 assert "oom 1\\n" in (TREE / "0/two/stat").read_text()
 assert one.state() == "running"
-until(lambda: two.grows(10240) == "grown", "the other is idle for long enough")
+until(lambda: two.grows(2560) == "grown", "the other is idle for long enough")
 assert one.state() == "parked"
 one.tell("work")
 until(one.waits_for_room, "its return waits")
 assert two.works()
 two.end()
 assert one.line() == "worked"
+rest.end()
 one.set("idle_park_s", 0)
 """
 )
@@ -330,24 +333,25 @@ for what in ("queue", "wait"):
     one.tell(what)
     time.sleep(2.5)
     began = time.monotonic()
-    assert two.grows(10240) == "0 0x51"
+    assert two.grows(2560) == "0 0x51"
     assert time.monotonic() - began < 5, "who cannot be helped waits"
     assert one.state() == "running"
     one.tell("")
     assert one.works()
 one.set("idle_park_s", 60)
-assert two.grows(10240) == "0 0x51", "it has worked just now"
+assert two.grows(2560) == "0 0x51", "it has worked just now"
 one.set("idle_park_s", 0)
 time.sleep(2.5)
-assert two.grows(10240) == "0 0x51"
+assert two.grows(2560) == "0 0x51"
 two.end()
+rest.end()
 """
 )
 RETURN = (
     FULL
     + """
 assert cgpu("park", "one")[0] == 0
-assert two.grows(10240) == "grown"
+assert two.grows(2560) == "grown"
 one.tell("work")
 until(one.waits_for_room, "its return waits")
 time.sleep(2)
@@ -371,6 +375,28 @@ assert one.state() == "running", "it is of a higher priority"
 one.set("priority", 1)
 assert two.line() == "worked" and one.state() == "parked"
 two.end()
+rest.end()
+"""
+)
+SWAP = (
+    ETC
+    + FULL
+    + """
+def budget(mib):
+    text = f"park_min_s = 0\\npark_host_bytes = {mib << 20}\\n"
+    Path("/etc/cgpu/parking.toml").write_text(text)
+    time.sleep(2.5)
+budget(5000)
+assert two.grows(2560) == "0 0x51", "one could not come back"
+assert one.state() == "running"
+budget(6000)
+assert two.grows(2560) == "grown" and one.state() == "parked"
+two.set("idle_park_s", 1)
+for here, away in ((one, two), (two, one), (one, two)):
+    assert here.works() and away.state() == "parked"
+two.end()
+rest.end()
+one.set("idle_park_s", 0)
 """
 )
 RULES = (
@@ -413,7 +439,7 @@ until(lambda: one.state() == "parked", "it is idle")
 assert one.works()
 waiting = lambda: [line for line in (TREE / "parking").read_text().splitlines() if "want_" in line]
 time.sleep(2)
-two.tell("grow 10240")
+two.tell("grow 2560")
 until(waiting, "its call waits")
 time.sleep(1)
 assert waiting()[0].startswith("two state=running ") and one.state() == "running"
@@ -518,6 +544,10 @@ def test_a_call_that_is_killed_while_it_waits_wants_nothing_any_more(folder: Pat
 
 def test_a_return_has_idle_ones_parked_and_none_of_a_higher_priority(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + RETURN + TAIL)
+
+
+def test_only_so_much_is_parked_that_any_of_it_can_come_back(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + SWAP + TAIL)
 
 
 def test_the_operators_rules_say_when_and_how_often_idle_ones_are_parked(folder: Path) -> None:

@@ -77,13 +77,18 @@ def _left(told: rules.Rules, parked_bytes: int, proc: str) -> _Left:
 
 def _host_memory(found: Sequence[status.CardStatus], left: _Left) -> Iterator[Finding]:
     surplus = sum(map(_surplus_bytes, found))
-    needed = max(0, surplus - sum(one.stat.get("parked_bytes", 0) for one in found))
+    if not surplus:
+        return
+    # Who comes back to a full card has another parked for it first.
+    largest = max(held.memory_bytes or 0 for one in found for held in one.containers)
+    parked = sum(one.stat.get("parked_bytes", 0) for one in found)
+    needed = max(0, surplus - parked) + largest
     if needed > left.bytes:
         yield Finding(
             WARN,
             "overcommit",
             f"GPU {_listed(one.card.index for one in found)}: {needed // MIB} MiB more may have to"
-            f" be parked, and {left.by} has {left.bytes // MIB} MiB for it",
+            f" be parked, {largest // MIB} of them while a container comes back, and {left.by} has {left.bytes // MIB} MiB for it",
             f"{left.remedy}, lower limits (`cgpu set --mem`), or end containers",
         )
 
