@@ -48,7 +48,7 @@ COUNT, FIT, MODEL_GIB, ROOM_GIB = 10, 3, 12, 42
 #: Of the host's memory beside a notebook's model.
 PROGRAM_BYTES = 3 * GIB // 2
 #: People run a cell so often; for so long.
-CELL_S, DAY_S = (30.0, 120.0), 240.0
+CELL_S, DAY_S = (30.0, 120.0), 150.0
 #: After the day: the same by starting programs anew, and by refusing.
 AFTER_S = 90.0
 IDLE_S = 5
