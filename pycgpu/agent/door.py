@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 _BUFFER = 1 << 18
 #: Not cleared: the agent looks ten times a second, at a few lines.
-_new = ffi.new_allocator(should_clear_after_alloc=False)
+_new = ffi.new_allocator(should_clear_after_alloc=False)  # type: ignore[attr-defined]  # in no stub
 _OOM_SCORE = -900
 
 

@@ -35,7 +35,7 @@ log = logging.getLogger("cgpud")
 #: Between two looks at who is parked; a thread's wait is seen by then.
 LOOK_S = 0.1
 #: Between two looks into the books, if no parked process has run.
-_BOOKS_LOOK_S = 0.2
+_BOOKS_LOOK_S = 0.5
 #: What the card has of others is asked so often, so that a call that ends meanwhile is not missed.
 _SAMPLES, _SAMPLE_PAUSE_S = 3, 0.01
 _RETRY_S = 1.0
@@ -151,7 +151,8 @@ class Parking:
         Bring back whoever wants to, settle what was left halfway, and park who is idle for those
         who need the room; return a pause.
         """
-        if now_s < self._read_s + _BOOKS_LOOK_S and not self._stirred_pids():
+        ran = stirred(chain.from_iterable(self._watched.values()))
+        if now_s < self._read_s + _BOOKS_LOOK_S and not ran and not self._renewed:
             return LOOK_S
         self._read_s = now_s
         if now_s >= self._idle_looked_s + _IDLE_LOOK_S:
@@ -166,7 +167,7 @@ class Parking:
                 with contextlib.suppress(OSError):
                     self._books.no_room(one.id)
         moved = [one for one in listed if one.state is not State.RUNNING]
-        for one in self._stirred(moved):
+        for one in self._stirred(moved, {process.pid for process in ran}):
             # A wish is seen once: nobody is looked at before what follows from it is due.
             if now_s < self._due_s.get(one.id, 0.0):
                 continue
@@ -185,23 +186,24 @@ class Parking:
             if _stand_still(one.pids) or not self._come_back(one.id, now_s):
                 self._due_s[one.id] = now_s + _AGAIN_S
                 self._renewed.add(one.id)
-        return LOOK_S if moved else _BOOKS_LOOK_S
+        return LOOK_S if moved else 2 * LOOK_S
 
-    def _stirred(self, moved: Sequence[Moving]) -> list[Moving]:
+    def _stirred(self, moved: Sequence[Moving], ran: set[int]) -> list[Moving]:
         """Return those of whom something may have changed since the last look."""
         self._forget_all_but({one.id for one in moved})
+        found = []
         for one in moved:
-            if one.state is State.PARKED and one.id not in self._watched:
+            is_new = one.state is State.PARKED and one.id not in self._watched
+            if is_new:
                 self._watched[one.id] = [Process(pid) for pid in one.pids]
-        ran = self._stirred_pids()
-        return [
-            one
-            for one in moved
-            if one.asked_ns or one.state is not State.PARKED or not ran.isdisjoint(one.pids)
-        ]
-
-    def _stirred_pids(self) -> set[int]:
-        return {one.pid for one in stirred(chain.from_iterable(self._watched.values()))}
+            if (
+                is_new
+                or one.asked_ns
+                or one.state is not State.PARKED
+                or not ran.isdisjoint(one.pids)
+            ):
+                found.append(one)
+        return found
 
     def _settle_left(self, left: Moving, now_s: float) -> None:
         """

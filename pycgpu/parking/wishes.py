@@ -88,12 +88,14 @@ class Process:
             return False
         if ran_ns == self.ran_ns:
             return False
-        began_s = time.thread_time()
+        # The first look opens what the others read, and counts as none of them.
+        is_first, began_s = not self._threads, time.thread_time()
         # A thread that has run may be on its way: only what stands still is not looked at again.
         self.ran_ns = ran_ns
         found = self._look(now_s)
         cost_s = time.thread_time() - began_s
-        self._due_s = now_s + min(cost_s / _SHARE, _PAUSE_MAX_S)
+        if not is_first:
+            self._due_s = now_s + min(cost_s / _SHARE, _PAUSE_MAX_S)
         return found
 
     def is_at_work(self, now_s: float) -> bool:

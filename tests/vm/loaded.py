@@ -119,7 +119,7 @@ class Modules:
 
 
 def _holders() -> str:
-    """Which processes have the driver's device nodes open or mapped, as ``PID (COMM): NODE, ...``."""
+    """Return the processes that have the driver's nodes open or mapped, and which of them."""
     told = []
     for process in Path("/proc").glob("[0-9]*"):
         nodes: set[str] = set()

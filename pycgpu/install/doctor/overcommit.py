@@ -88,7 +88,8 @@ def _host_memory(found: Sequence[status.CardStatus], left: _Left) -> Iterator[Fi
             WARN,
             "overcommit",
             f"GPU {_listed(one.card.index for one in found)}: {needed // MIB} MiB more may have to"
-            f" be parked, {largest // MIB} of them while a container comes back, and {left.by} has {left.bytes // MIB} MiB for it",
+            f" be parked, {largest // MIB} of them while a container comes back, and {left.by} has"
+            f" {left.bytes // MIB} MiB for it",
             f"{left.remedy}, lower limits (`cgpu set --mem`), or end containers",
         )
 
