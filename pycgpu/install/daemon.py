@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..tree import process
+
 
 class Daemon(NamedTuple):
     """
@@ -42,13 +44,13 @@ def running(name: str, prefix: Path) -> Iterator[Daemon]:
         host = os.readlink(proc / "1/ns/mnt")
     except OSError:
         return
-    for comm in sorted(proc.glob("[0-9]*/comm")):
+    for one in sorted(process.directories(proc)):
         try:
-            if comm.read_text().strip() != name or os.readlink(comm.parent / "ns/mnt") != host:
+            if (one / "comm").read_text().strip() != name or os.readlink(one / "ns/mnt") != host:
                 continue
-            words = (comm.parent / "cmdline").read_text().split("\0")[:-1]
-            program = os.readlink(comm.parent / "exe").removesuffix(" (deleted)")
-            unit = _unit((comm.parent / "cgroup").read_text())
+            words = (one / "cmdline").read_text().split("\0")[:-1]
+            program = os.readlink(one / "exe").removesuffix(" (deleted)")
+            unit = _unit((one / "cgroup").read_text())
         except (OSError, UnicodeDecodeError):
             continue
         if words:

@@ -9,6 +9,7 @@ from its end. What stood in a file before is in the journal too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from .. import __version__
 from ..errors import CgpuError, InstallError
-from ..tree import authority, procfs
+from ..tree import authority, process, procfs
 from . import (
     journal,
     kernel_door,
@@ -384,15 +385,14 @@ def holders(host: Host) -> list[str]:
 def readers(host: Host) -> list[str]:
     """Return the processes that hold files of the tree open, which pins the module."""
     found = []
-    for link in (host.prefix / "proc").glob("[0-9]*/fd/*"):
-        try:
-            target = os.readlink(link)
-            if target.startswith(f"{procfs.KERNEL_DOOR}/"):
-                pid = link.parts[-3]
-                comm = (link.parents[1] / "comm").read_text().strip()
-                found.append(f"{comm} ({pid})")
-        except OSError:
-            continue
+    for one in process.directories(host.prefix / "proc"):
+        # It, or one of its files, may go meanwhile.
+        with contextlib.suppress(OSError):
+            comm = (one / "comm").read_text().strip()
+            for name in os.listdir(one / "fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(one / "fd" / name).startswith(f"{procfs.KERNEL_DOOR}/"):
+                        found.append(f"{comm} ({one.name})")
     return sorted(set(found))
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InstallError
+from ..tree import process
 from . import docker, pods, registration
 from .host import Host
 from .pods import Held
@@ -149,10 +150,8 @@ def _docker_has_ours(host: Host) -> bool:
 def _reload(host: Host) -> list[str]:
     if host.systemd:
         return ["systemctl", "reload", "docker"]
-    found = [
-        path for path in (host.prefix / "proc").glob("[0-9]*/comm") if _comm(path) == "dockerd"
-    ]
-    return ["kill", "-HUP", *(path.parent.name for path in found)]
+    found = process.directories(host.prefix / "proc")
+    return ["kill", "-HUP", *(one.name for one in found if _comm(one / "comm") == "dockerd")]
 
 
 def _comm(path: Path) -> str:

@@ -8,6 +8,7 @@ import pwd
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import CgpuError, PermissionDenied
@@ -34,6 +35,15 @@ class Process(NamedTuple):
     cpu_ns: int
     resident_bytes: int
     at_ns: int
+
+
+def directories(proc: Path) -> list[Path]:
+    """
+    Return the directory of each process in a /proc.
+
+    ``glob("[0-9]*/comm")`` looks whether there is that file, and fails if the process ends then.
+    """
+    return [proc / name for name in os.listdir(proc) if name.isdecimal()]
 
 
 def read(pids: Iterable[int], prefix: str = "/") -> dict[int, Process]:

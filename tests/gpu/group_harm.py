@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from pycgpu.tree.process import directories
 from tests.gpu.serving import lies
 from tests.gpu.shares import calibrate
 from tests.gpu.tenants import (
@@ -131,7 +132,7 @@ def one_death(
 
 def server() -> int:
     """The process of the only MPS server."""
-    for comm in Path("/proc").glob("[0-9]*/comm"):
+    for comm in (one / "comm" for one in directories(Path("/proc"))):
         with contextlib.suppress(OSError):
             if comm.read_text().startswith("nvidia-cuda-mps") and (
                 b"mps-server" in (comm.parent / "cmdline").read_bytes()

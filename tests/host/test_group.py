@@ -59,7 +59,7 @@ def told(*kinds):
 def servers():
     """Processes of MPS servers and who keeps them, by their names."""
     found = {}
-    for comm in Path("/proc").glob("[0-9]*/comm"):
+    for comm in (one / "comm" for one in directories(Path("/proc"))):
         with contextlib.suppress(OSError):
             words = (comm.parent / "cmdline").read_text().split("\\0")
             if not words[0]:

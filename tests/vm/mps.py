@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pycgpu.tree import group
+from pycgpu.tree.process import directories
 
 SOURCE = Path(__file__).parents[1] / "host/pretended/mps_control.c"
 
@@ -38,7 +39,7 @@ def control(simcuda: Path | None = None) -> Iterator[Path]:
 def keepers() -> dict[str, set[int]]:
     """The processes that keep each group's server, by the group's name."""
     found: dict[str, set[int]] = {}
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
+    for place in (one / "cmdline" for one in directories(Path("/proc"))):
         # It may end meanwhile.
         with contextlib.suppress(OSError):
             words = place.read_bytes().decode(errors="replace").split("\0")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pycgpu.tree.process import directories
 from tests.vm.loaded import SLOWNESS, until
 from tests.vm.test_attacks_agent import LIMIT_BYTES, WHO, _used_bytes
 from tests.vm.user_door import START_S, TREE, Door, _ended, events
@@ -86,7 +87,7 @@ def test_who_has_lost_the_agent_answers_no_calls_of_its_own(
 
 def _waits(pid: int) -> bool:
     """Tell whether a thread of a process waits for the server of a FUSE file system."""
-    for wait in Path(f"/proc/{pid}/task").glob("*/wchan"):
+    for wait in (one / "wchan" for one in directories(Path(f"/proc/{pid}/task"))):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if wait.read_text() == "request_wait_answer":
                 return True

@@ -10,6 +10,7 @@ virtual time by tests/core/test_simulate.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from pycgpu.tree import events
+from pycgpu.tree.process import directories
 from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
 from tests.vm.loaded import until
@@ -224,7 +226,11 @@ def test_the_bridge_stays_while_a_quota_counts_on_it(card: Card, loaded_modules:
 
 def _priorities(name: str) -> list[int]:
     """Of all processes of that name, as proc(5) has them: of real-time ones they are below 0."""
-    told = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
+    told = []
+    for one in directories(Path("/proc")):
+        # It may have ended.
+        with contextlib.suppress(OSError):
+            told.append((one / "stat").read_text())
     return [int(one.rpartition(")")[2].split()[15]) for one in told if f"({name})" in one]
 
 

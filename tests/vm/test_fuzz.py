@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 
 from pycgpu.agent import filter
+from pycgpu.tree.process import directories
 from tests.vm import user_door
 from tests.vm.loaded import SLOWNESS, until
 from tests.vm.test_hot_upgrade import Versions, installed_versions, numbers
@@ -134,7 +135,7 @@ def _has(pid: int) -> Counter[str]:
         # One that is gone by now was of that moment.
         with contextlib.suppress(FileNotFoundError):
             found[re.sub(r"\d+", "", str(link.readlink()))] += 1
-    for name in Path(f"/proc/{pid}/task").glob("*/comm"):
+    for name in (one / "comm" for one in directories(Path(f"/proc/{pid}/task"))):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found[name.read_text()] += name.read_text().startswith("cgpud-")
     return found

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pycgpu.tree import group, procfs
+from pycgpu.tree.process import directories
 from tests.vm import mps
 from tests.vm.customer import RuntimeContainer, prepare, running
 from tests.vm.drivers import Km
@@ -145,7 +146,7 @@ def test_a_member_has_the_way_to_its_server_and_none_to_give_it_orders(
     assert other.exec("ls", "-A", "/run/cgpu/groups").stdout.split() == ["work"]
     [daemon] = [
         pid
-        for pid in (path.parent.name for path in Path("/proc").glob("[0-9]*/comm"))
+        for pid in (one.name for one in directories(Path("/proc")))
         if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"/usr/local/nvidia/bin/")
         and "chat" in Path(f"/proc/{pid}/cgroup").read_text()
         and b"chat" in Path(f"/proc/{pid}/environ").read_bytes()

@@ -30,6 +30,7 @@ from pycgpu.parking import SOCKET
 from pycgpu.parking.books import Books, Files
 from pycgpu.tree import procfs
 from pycgpu.tree.moving import Moving
+from pycgpu.tree.process import directories
 from tests.vm import user_door
 from tests.vm.container import Container
 from tests.vm.drivers import Km, Sim
@@ -132,7 +133,9 @@ class Place(ABC):
     def kill_helper(self) -> None:
         """Kill the process that asks libcuda, if there is one, whatever it asks."""
         # It or its parent may end meanwhile.
-        for children in Path(f"/proc/{self.mover()}/task").glob("*/children"):
+        for children in (
+            one / "children" for one in directories(Path(f"/proc/{self.mover()}/task"))
+        ):
             with contextlib.suppress(OSError):
                 for pid in children.read_text().split():
                     if "checkpoint_helper" in Path(f"/proc/{pid}/cmdline").read_text():

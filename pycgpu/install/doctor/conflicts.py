@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...tree import authority, group, procfs
+from ...tree import authority, group, process, procfs
 from .finding import FAIL, OK, WARN, Finding
 from .host import Host
 
@@ -54,11 +54,11 @@ def conflicts(host: Host) -> Iterator[Finding]:
 
 def _serves_past_us(host: Host) -> bool:
     """Whether a program of MPS runs that is none of our groups'."""
-    for path in (host.prefix / "proc").glob("[0-9]*/comm"):
+    for one in process.directories(host.prefix / "proc"):
         try:
-            if "nvidia-cuda-mps" not in path.read_text(errors="replace"):
+            if "nvidia-cuda-mps" not in (one / "comm").read_text(errors="replace"):
                 continue
-            variables = (path.parent / "environ").read_bytes().split(b"\0")
+            variables = (one / "environ").read_bytes().split(b"\0")
         except PermissionError:
             # Of another user's no more is known than its name: a group's own is told from none.
             if not _has_groups(host):

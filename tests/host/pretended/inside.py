@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pycgpu.agent import client
+from pycgpu.tree.process import directories
 
 T = TypeVar("T")
 DEADLINE_S = 60
@@ -41,7 +42,7 @@ def agent() -> int:
 
 def watchdog() -> int:
     """The watchdog's process, 0: there is none."""
-    for comm in Path("/proc").glob("[0-9]*/comm"):
+    for comm in (one / "comm" for one in directories(Path("/proc"))):
         with contextlib.suppress(OSError):
             if comm.read_text() != "cgpud-watchdog\n":
                 continue
