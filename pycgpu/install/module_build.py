@@ -59,7 +59,7 @@ def clang_version(prefix: Path, release: str) -> int | None:
 def products(directory: str, names: list[str]) -> set[str]:
     """Say to :func:`shutil.copytree` what is not a source of the module."""
     ignored = shutil.ignore_patterns(
-        *("*.o", "*.ko", "*.mod", "*.mod.c", ".*", "Module.symvers", "modules.order"),
+        *("*.o", "*.ko", "*.mod", "*.mod.c", ".*", "*.symvers", "modules.order"),
         *("have.h", "*.have", "*.have.log"),
         *("__pycache__", "__init__.py", "sim"),
     )

@@ -46,7 +46,7 @@ LATER = {
 }
 
 _PRODUCTS = shutil.ignore_patterns(
-    *("*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd", ".*.d", "Module.symvers", "modules.order"),
+    *("*.o", "*.ko", "*.mod", "*.mod.c", ".*.cmd", ".*.d", "*.symvers", "modules.order"),
     *("have.h", "*.have", "*.have.log"),
     *("__pycache__", ".tmp_versions", "*.a", "*.so"),
 )
@@ -204,21 +204,21 @@ def sim(kernel: Kernel) -> Path:
 
 def bridge(kernel: Kernel, driver: Path) -> Path:
     """
-    Build ``cgpu_rm.ko`` against one driver; return the path of the module.
+    Build ``cgpu_rm.ko`` against one driver, as hosts do; return the path of the module.
 
     Args:
-        driver: the directory with the driver's ``Module.symvers``.
+        driver: the directory with the driver's modules, and their ``Module.symvers``.
     """
     _require(KMOD / "bridge" / "Makefile")
-    symbols = [km(kernel) / "Module.symvers", driver / "Module.symvers"]
+    ours = km(kernel) / "Module.symvers"
     sources = Sources([KMOD], without=(KMOD / "sim",))
-    content = sources.digest() + b"".join(path.read_bytes() for path in symbols)
+    content = sources.digest() + ours.read_bytes() + (driver / "Module.symvers").read_bytes()
     with Build("bridge", kernel.tag, content) as build:
         directory = build.root / "kmod" / "bridge"
         if not build.complete:
             sources.write(build.root)
-            extra = " ".join(str(path) for path in symbols)
-            make(directory, *_kbuild(kernel), *OBSERVED, f"KBUILD_EXTRA_SYMBOLS={extra}")
+            symbols = f"KBUILD_EXTRA_SYMBOLS={ours}", f"NVIDIA={driver / 'nvidia.ko'}"
+            make(directory, *_kbuild(kernel), *OBSERVED, *symbols)
         return directory / "cgpu_rm.ko"
 
 

@@ -36,10 +36,11 @@ GIB = 1 << 30
 
 
 @contextmanager
-def headers_of_the_kernel(headers: Path, directory: Path) -> Iterator[None]:
-    """What linux-headers installs, as DKMS finds it; and no other modules."""
+def headers_of_the_kernel(headers: Path, directory: Path, driver: Path) -> Iterator[None]:
+    """What linux-headers installs, as DKMS finds it; and no other modules than the driver's."""
     with installed.few_modules(directory):
         (directory / "build").symlink_to(headers)
+        (directory / "nvidia.ko").symlink_to(driver / "nvidia.ko")
         for name in ("modules.builtin", "modules.order"):
             (directory / name).touch()
         subprocess.run(["depmod", "-a"], check=True)
@@ -76,7 +77,7 @@ def test_from_a_package_to_a_container_with_a_part_of_a_card_and_back(
     driver = sim(model="t4")
     put_in_path(made("engines"))
     Path("/etc/docker").mkdir(exist_ok=True)
-    with headers_of_the_kernel(made("headers"), tmp_path / "modules"):
+    with headers_of_the_kernel(made("headers"), tmp_path / "modules", driver.directory):
         before, modules = everything(), names_of_modules()
         began = time.monotonic()
         command = ("apt-get", "install", "-y", "--no-install-recommends")

@@ -190,5 +190,6 @@ def hooks(host: Host) -> Iterator[Finding]:
             WARN,
             "compute",
             "no way to steer the GPU: only memory is limited",
-            "`modprobe cgpu_rm` (it is built with the driver's symbols)",
+            "`modprobe cgpu_rm`; if the kernel refuses it, `dkms install --force"
+            f" cgpu/{__version__}` builds it for the driver that is installed",
         )
