@@ -22,6 +22,7 @@ from pycgpu.errors import CgpuError
 from pycgpu.parking import host_memory, service, stopped
 from pycgpu.parking.books import Books, Files, Wanting
 from pycgpu.parking.moves import Parking
+from pycgpu.parking.wishes import Process, stirred
 from pycgpu.tree.moving import Moving, State
 from tests.host import pretended_agent
 from tests.host.tree import make_tree, put
@@ -673,6 +674,31 @@ def test_a_look_at_who_is_parked_opens_nothing_anew_and_costs_little(tmp_path: P
         (root / "parking").write_text("")
         found.look(200.0)
         assert len(os.listdir("/proc/self/fd")) == opened - 2 * 20, "of each itself, and a thread"
+
+
+def await_rest(pid: int) -> None:
+    """Wait until a process waits for its input again."""
+    end_s = time.monotonic() + 60
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_a_first_look_at_a_parked_process_does_not_delay_the_next() -> None:
+    pipe = subprocess.PIPE
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(subprocess.Popen(["cat"], bufsize=0, stdin=pipe, stdout=pipe))
+        stack.callback(child.kill)
+        found = stack.enter_context(contextlib.closing(Process(child.pid)))
+        assert child.stdin is not None and child.stdout is not None
+        for now_s in (1.0, 1.01, 1.011):
+            child.stdin.write(b"x")
+            child.stdout.read(1)
+            await_rest(child.pid)
+            assert stirred([found]) == [found]
+            assert not found.wants(now_s), "it waits for no card"
+            waits = [found] if now_s == 1.011 else []
+            assert stirred([found]) == waits, "the second look is paid for, and the third waits"
 
 
 def test_without_parkd_one_line_names_the_remedy(
