@@ -34,7 +34,7 @@ log = logging.getLogger("cgpud")
 
 #: Between two looks at who is parked; a thread's wait is seen by then.
 LOOK_S = 0.1
-#: Between two looks into the books, if no parked process has run.
+#: Between two looks into the books, if no parked process has run and nobody waits for room.
 _BOOKS_LOOK_S = 0.5
 #: What the card has of others is asked so often, so that a call that ends meanwhile is not missed.
 _SAMPLES, _SAMPLE_PAUSE_S = 3, 0.01
@@ -80,6 +80,8 @@ class Parking:
         #: Those that could not be parked, until when they are left alone.
         self._spared_s: dict[str, float] = {}
         self._idle_looked_s = self._read_s = -math.inf
+        #: Somebody waits for room.
+        self._waiting = False
         self._rules, self._rules_ns = rules.Rules(), -1
 
     # ---- what people ask for
@@ -152,7 +154,8 @@ class Parking:
         who need the room; return a pause.
         """
         ran = stirred(chain.from_iterable(self._watched.values()))
-        if now_s < self._read_s + _BOOKS_LOOK_S and not ran and not self._renewed:
+        rest = not (ran or self._renewed or self._waiting)
+        if rest and now_s < self._read_s + _BOOKS_LOOK_S:
             return LOOK_S
         self._read_s = now_s
         if now_s >= self._idle_looked_s + _IDLE_LOOK_S:
@@ -167,6 +170,7 @@ class Parking:
                 with contextlib.suppress(OSError):
                     self._books.no_room(one.id)
         moved = [one for one in listed if one.state is not State.RUNNING]
+        self._waiting = any(one.asked_ns for one in moved)
         for one in self._stirred(moved, {process.pid for process in ran}):
             # A wish is seen once: nobody is looked at before what follows from it is due.
             if now_s < self._due_s.get(one.id, 0.0):

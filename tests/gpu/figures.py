@@ -119,6 +119,11 @@ TABLES: dict[str, tuple[Row, ...]] = {
             )
         ),
         Row("a gate call, mean, µs", "weights", r"^gate call, average"),
+        Row(
+            *("8 GiB parked / back / from a call to its result, s", "parking", r"GiB: out"),
+            beside=(r"GiB: back", r"GiB: from"),
+        ),
+        Row("20 parked: looking after them, % of a processor", "parking", r"looking after"),
         Row("agent: a server beside a trainer", "serving", r"default: agent's CPU"),
         Row("agent: the same without requests", "serving", r"no request: agent's"),
         Row("agent: weighted-conserving 1:1", "weights", r"conserving 1:1: agent's CPU with"),
