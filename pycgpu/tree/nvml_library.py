@@ -139,7 +139,7 @@ def used_bytes() -> dict[int, int]:
     """
     Return by minor what is used of each board, the driver's own part too; of those that say so.
 
-    It asks nothing else: a board's other figures take 20 ms.
+    It asks nothing else of a board: a container that comes back waits for this three times.
     """
     count, found = _Uint(), {}
     if _ask("nvmlDeviceGetCount_v2", byref(count)) != 0:

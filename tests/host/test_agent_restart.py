@@ -109,7 +109,7 @@ command = [sys.executable, "-m", "pycgpu.cli.main", "run", "--name", "silent", "
 silent = subprocess.Popen([*command, "--", "./silent", "memory", "files"])
 pid = agent()
 tasks, waits = Path(f"/proc/{pid}/task"), "request_wait_answer"
-until(lambda: waits in [path.read_text() for path in tasks.glob("*/wchan")], "the wait")
+until(lambda: waits in [(one / "wchan").read_text() for one in directories(tasks)], "the wait")
 one.say()
 os.kill(pid, signal.SIGKILL)
 follows(pid)

@@ -11,7 +11,9 @@ from pycgpu.tree import process
 from tests.host.architecture import REPOSITORY
 
 #: Looks whether each directory found has the file, by a stat that fails with ESRCH.
-GLOBBED = re.compile(r'\.glob\(\s*f?"(?:[^"]*/)?(?:\[0-9\]\*|\*)/(?:comm|cmdline|stat|status|fd)\b')
+GLOBBED = re.compile(
+    r'\.glob\(\s*f?"(?:[^"]*/)?(?:\[0-9\]\*|\*)/(?:comm|cmdline|stat|status|fd|wchan|children)\b'
+)
 
 
 def test_each_process_has_its_directory() -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from pycgpu.tree.process import directories
+
 T = TypeVar("T")
 
 # Under emulation everything takes its time; a condition that has not come by then does not come.
@@ -121,7 +123,7 @@ class Modules:
 def _holders() -> str:
     """Return the processes that have the driver's nodes open or mapped, and which of them."""
     told = []
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in directories(Path("/proc")):
         nodes: set[str] = set()
         # One that is gone by now holds nothing.
         with contextlib.suppress(OSError):
