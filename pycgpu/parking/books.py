@@ -41,7 +41,8 @@ class Files:
         return os.listdir(f"{self._root}/{path}")
 
     def text(self, path: str) -> str:
-        with open(f"{self._root}/{path}") as file:
+        # A tenant's thread may have any bytes for its name.
+        with open(f"{self._root}/{path}", encoding="utf-8", errors="replace") as file:
             return file.read()
 
     def write(self, path: str, data: bytes) -> int:
@@ -172,7 +173,9 @@ class Books:
         """Return the processes that have a card of it open, and their bytes of all cards."""
         found: dict[int, int] = {}
         for card in self._cards(f"container/{container_id}"):
-            for line in self._tree.text(f"container/{container_id}/{card}/procs").splitlines():
+            # By the one character that no name has: splitlines() takes others, too.
+            lines = self._tree.text(f"container/{container_id}/{card}/procs").split("\n")
+            for line in filter(None, lines):
                 pid, inside, size = (int(word) for word in line.split(" ", 3)[:3])
                 if inside:
                     found[pid] = found.get(pid, 0) + size

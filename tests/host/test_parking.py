@@ -300,6 +300,28 @@ for step in (f"park one pid={one.pid}", "return one", "running one", "no_room on
     assert told.startswith("PermissionError"), told
 assert one.state() == "running"
 """
+#: A thread's name as a tenant chooses it, which the file `procs` shows.
+NAMED = """
+def named(name):
+    os.write(one.child.stdin.fileno(), b"name " + name + b"\\n")
+    assert one.line() == "named"
+
+two = Parkable("two", 8, 0xC1D00002)
+for separator in ("\\u2028", "\\x85"):
+    named(f"{separator}{two.pid} 1 9".encode())
+    assert cgpu("park", "one", "--hold") == (0, "one is parked: 16 MiB went to the host")
+    assert f"pid={one.pid}\\n" in (TREE / "parking").read_text(), "and nobody else is"
+    assert two.works() and two.has_all()
+    assert cgpu("resume", "one")[0] == 0
+named(b"\\xff\\xfe")
+one.set("idle_park_s", 1)
+assert cgpu("park", "one", "--hold")[0] == 0
+assert cgpu("park", "two")[0] == 0
+assert two.works(), "who is parked beside it is looked after"
+assert cgpu("resume", "one")[0] == 0
+one.set("idle_park_s", 0)
+two.end()
+"""
 
 #: Of a card of 16 GiB that promises 32, and has 4 for those who may be parked.
 FULL = """
@@ -569,6 +591,10 @@ def test_the_helper_has_no_more_rights_than_it_needs(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + RIGHTS + TAIL)
 
 
+def test_a_name_of_a_thread_moves_nobody_else(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + NAMED + TAIL)
+
+
 def test_nobody_but_root_moves_a_container(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + OTHERS + TAIL)
 
@@ -746,7 +772,9 @@ def test_the_books_are_read_from_the_tree_and_changed_by_commands(tmp_path: Path
     for card in range(2):
         directory = root / f"container/one/{card}"
         directory.mkdir(parents=True)
-        put(directory, procs="9 1 5 python3 -m x\n10 2 0 cuda\n11 0 7 -")
+        put(directory, procs="9 1 5 python3 -m x\n10 2 0 \u202812 1 9\n11 0 7 -")
+        with (directory / "procs").open("ab") as file:
+            file.write(b"13 0 0 \xff\n")
     books = Books(Files(str(root)))
     assert books.moving() == [
         Moving("one", State.PARKED, 5, 6, (9, 10), asked_ns=7, short_card=1, short_bytes=8),

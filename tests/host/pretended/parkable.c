@@ -8,12 +8,14 @@
  *   wait     it waits in CUDA, having submitted nothing, until the next line
  *   fail     its next checkpoint fails
  *   halt     it stops itself amid its next return, as by SIGSTOP from beside
+ *   name X   its main thread is called so, as the tree tells: `named`
  */
 #define main tenant_main
 #include "tenant.c"
 #undef main
 
 #include <stdatomic.h>
+#include <sys/prctl.h>
 
 #include "userd.h"
 
@@ -135,7 +137,7 @@ int main(int argc, char **argv)
 	uint32_t subdevice = 0;
 	const char *driver = getenv("CGPU_PRETENDED");
 	uint32_t root = 0, status;
-	char line[16], *at;
+	char line[32], *at;
 
 	if (argc != 3 || !driver)
 		return 1;
@@ -168,6 +170,9 @@ int main(int argc, char **argv)
 
 			cuLeave();
 			puts(grew);
+		} else if (!strncmp(line, "name ", 5)) {
+			prctl(PR_SET_NAME, strtok(line + 5, "\n"));
+			puts("named");
 		} else if (!strcmp(line, "queue\n")) {
 			submit(false);
 		} else if (!strcmp(line, "wait\n")) {
