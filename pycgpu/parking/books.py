@@ -121,6 +121,10 @@ class Books:
         """Nobody can be parked for a call of it that waits: the call fails. EBUSY: none waits."""
         self._command(f"no_room {container_id}")
 
+    def stay(self, container_id: str) -> None:
+        """It waits for room no longer, and nobody behind it. EBUSY: it does not wait."""
+        self._command(f"stay {container_id}")
+
     def priority(self, container_id: str) -> int:
         """Return the highest that it has on a card. ENOENT."""
         below = f"container/{container_id}"

@@ -187,7 +187,7 @@ class Parking:
             if not one.asked_ns and (one.held or not any(wishes)):
                 continue
             self._due_s[one.id] = now_s + (_ROOM_LOOK_S if one.asked_ns else LOOK_S)
-            if _stand_still(one.pids) or not self._come_back(one.id, now_s):
+            if self._stays(one) or not self._come_back(one.id, now_s):
                 self._due_s[one.id] = now_s + _AGAIN_S
                 self._renewed.add(one.id)
         return LOOK_S if moved else 2 * LOOK_S
@@ -321,6 +321,15 @@ class Parking:
                 if process.is_at_work(now_s):
                     return True
         return False
+
+    def _stays(self, one: Moving) -> bool:
+        """Return whether it stands still; then nobody waits for room behind it."""
+        if not _stand_still(one.pids):
+            return False
+        if one.asked_ns:
+            with contextlib.suppress(OSError):
+                self._books.stay(one.id)
+        return True
 
     def _come_back(self, container_id: str, now_s: float) -> bool:
         """Return False if it is still parked, and does not wait for room either."""

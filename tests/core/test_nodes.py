@@ -194,7 +194,7 @@ SHOWN = {
     "[,uvm_disable=0|1][,oom_action=fail|kill][,idle_park_s=<s>] [gpu=...] [group=<id>]\n"
     "destroy <id>\n"
     "park <id> pid=<pid>[,<pid>...] [hold=1]\nparked <id>\n"
-    "return <id> [foreign=<gpu>:<bytes>] [foreign=...]\nrunning <id>\nno_room <id>\n"
+    "return <id> [foreign=<gpu>:<bytes>] [foreign=...]\nrunning <id>\nno_room <id>\nstay <id>\n"
     "server <id> started|ended|died|lost|killed pid=<pid> [member=<id>] [after=<id>]\n",
     "parking": "one state=parked since_ns=5 bytes=6 asked_ns=7 short_gpu=0 short_bytes=8 pid=9,10\n"
     f"{LONG_ID} state=resuming since_ns=1 bytes=0 hold=1 pid=2\n",
@@ -666,7 +666,7 @@ def reference_move(step: str, words: list[str]) -> dict[str, Any]:
     return said | ({"foreign": foreign} if foreign else {})
 
 
-STEPS = ("park", "parked", "return", "running", "no_room")
+STEPS = ("park", "parked", "return", "running", "no_room", "stay")
 
 
 #: Of a group's server: which words each has beside `pid`, and which it may have.
@@ -900,6 +900,7 @@ steps = st.tuples(
 @example("return a foreign=32:1")
 @example("running a")
 @example("no_room a")
+@example("stay a")
 @example("no_room a pid=1")
 def test_a_step_of_a_move_is_read_as_the_grammar_says(line: Any) -> None:
     check(line)

@@ -451,6 +451,31 @@ def test_asking_again_does_not_lose_its_place() -> None:
     assert (one.raw.parking.asked_ns, one.raw.parking.priority) == (5, 2)
 
 
+def test_nobody_waits_behind_one_that_stands_still() -> None:
+    card = Card(1)
+    for priority in (1, 0):
+        card.create()
+        card.ones[-1].grants[0].priority = priority
+    first, second = card.ones
+    for one in card.ones:
+        assert card.command(f"park {one.id} pid={OWN} hold=1") == 0
+        assert card.command(f"parked {one.id}") == 0
+        one.account.parked_bytes = MIB
+    assert card.command(f"stay {first.id}") == errno.EBUSY, "it does not wait"
+    full = f"foreign=0:{CARD}"
+    for one, short in ((first, 0), (second, None)):
+        assert card.command(f"return {one.id} {full}") == errno.EAGAIN
+        found = card.shown(one)
+        assert found is not None and (found.short_card, found.held) == (short, True)
+    assert card.command(f"return {second.id} foreign=0:0") == errno.EAGAIN
+    assert card.command(f"stay {first.id}") == 0
+    found = card.shown(first)
+    assert found == Moving(first.id, State.PARKED, found.since_ns, MIB, (OWN,))
+    assert card.command(f"return {second.id}") == 0
+    assert card.command(f"return {first.id}") == 0
+    assert card.command(f"stay {first.id}") == errno.EBUSY, "it comes back"
+
+
 @pytest.mark.parametrize("limit", [100 * MIB, None])
 def test_slack_does_not_add_up_over_many_returns(limit: int | None) -> None:
     """Whoever makes calls of its own while it comes back gains the slack once."""

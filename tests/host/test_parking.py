@@ -176,6 +176,26 @@ assert one.line() == "worked"
 assert two.works()
 two.end()
 """
+#: Who asked first is stopped: others do not wait behind it.
+STOPPED_FIRST = """
+(TREE / "0/overcommit_ratio").write_text("200\\n")
+rest = Parkable("rest", 16, 0xC1D00003, mem="15G")
+two = Parkable("two", 8, 0xC1D00002, mem="3G")
+assert one.grows(2560) == "grown"
+for each in (one, two):
+    assert cgpu("park", each.name)[0] == 0
+assert [rest.grows(size) for size in (4096, 4096, 4096, 2000)] == ["grown"] * 4
+one.tell("work")
+until(one.waits_for_room, "its return waits")
+os.kill(one.pid, signal.SIGSTOP)
+assert two.works()
+assert not one.waits_for_room() and one.state() == "parked"
+os.kill(one.pid, signal.SIGCONT)
+until(one.waits_for_room, "it asks anew")
+rest.end()
+assert one.line() == "worked"
+two.end()
+"""
 KILLED = """
 assert cgpu("park", "one")[0] == 0
 os.kill(helper(), signal.SIGKILL)
@@ -295,7 +315,7 @@ def as_nobody(do):
 for name, ask in (("park", moves.park), ("resume", moves.resume)):
     told = as_nobody(lambda: ask("one", str(TREE)))
     assert told == f"CgpuError: only root may {name} a container: try sudo", told
-for step in (f"park one pid={one.pid}", "return one", "running one", "no_room one"):
+for step in (f"park one pid={one.pid}", "return one", "running one", "no_room one", "stay one"):
     told = as_nobody(lambda: (TREE / "inst_ctl").write_text(step))
     assert told.startswith("PermissionError"), told
 assert one.state() == "running"
@@ -539,6 +559,10 @@ def test_what_cannot_be_parked_goes_on_and_is_told_why(folder: Path) -> None:
 
 def test_who_stands_still_amid_a_move_keeps_nobody_else_waiting(folder: Path) -> None:
     pretended_agent.run(folder, HEAD + STOPPED + TAIL)
+
+
+def test_nobody_waits_for_room_behind_one_that_stands_still(folder: Path) -> None:
+    pretended_agent.run(folder, HEAD + STOPPED_FIRST + TAIL)
 
 
 def test_agent_helper_and_tenant_may_be_killed_while_it_is_parked(folder: Path) -> None:
@@ -789,6 +813,7 @@ def test_the_books_are_read_from_the_tree_and_changed_by_commands(tmp_path: Path
         "parked one": lambda: books.parked("one"),
         "return one foreign=0:3 foreign=1:5": lambda: books.come_back("one", {1: 5, 0: 3}),
         "running one": lambda: books.running("one"),
+        "stay one": lambda: books.stay("one"),
     }
     for told, command in commands.items():
         (root / "inst_ctl").write_text("")

@@ -88,6 +88,17 @@ void cgpu_parking_ask(struct cgpu_tenant *tenant, uint32_t priority, uint64_t no
 		tenant->parking.asked_ns = now_ns;
 }
 
+int cgpu_parking_stay(struct cgpu_tenant *tenant)
+{
+	if (tenant->ledger.park_state != CGPU_PARK_PARKED || !tenant->parking.asked_ns)
+		return -EBUSY;
+	tenant->parking.asked_ns = 0;
+	tenant->parking.short_card = CGPU_NO_CARD;
+	/* whoever held it has asked for its return */
+	tenant->parking.held = false;
+	return 0;
+}
+
 bool cgpu_parking_precedes(const struct cgpu_parking *one, const struct cgpu_parking *other)
 {
 	if (!one->asked_ns || !other->asked_ns)

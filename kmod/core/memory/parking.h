@@ -58,6 +58,11 @@ int cgpu_parking_parked(struct cgpu_tenant *tenant, uint64_t now_ns);
 
 /* It wants to come back, with this priority; of one that wants already nothing changes. */
 void cgpu_parking_ask(struct cgpu_tenant *tenant, uint32_t priority, uint64_t now_ns);
+/*
+ * It waits for room no longer, until it asks anew: it stands still, and others would wait behind
+ * it. Return: 0, -EBUSY: it does not wait.
+ */
+int cgpu_parking_stay(struct cgpu_tenant *tenant);
 /* Does `one` come back before `other`: by priority, then by time? */
 bool cgpu_parking_precedes(const struct cgpu_parking *one, const struct cgpu_parking *other);
 /*

@@ -339,6 +339,7 @@ static const struct cgpu_word verbs[CGPU_VERB_MOVE + CGPU_STEP_COUNT] = {
 	[CGPU_VERB_MOVE + CGPU_STEP_RETURN] = CGPU_WORD("return"),
 	[CGPU_VERB_MOVE + CGPU_STEP_RUNNING] = CGPU_WORD("running"),
 	[CGPU_VERB_MOVE + CGPU_STEP_NO_ROOM] = CGPU_WORD("no_room"),
+	[CGPU_VERB_MOVE + CGPU_STEP_STAY] = CGPU_WORD("stay"),
 };
 
 int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *out)

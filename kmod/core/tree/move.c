@@ -149,6 +149,9 @@ int cgpu_moving_end(struct cgpu_moving *moving, struct cgpu_tenant *tenant, cons
 	case CGPU_STEP_NO_ROOM:
 		err = tell_no_room(tenant);
 		break;
+	case CGPU_STEP_STAY:
+		err = cgpu_parking_stay(tenant);
+		break;
 	default:
 		err = cgpu_parking_end(tenant, now_ns);
 		break;

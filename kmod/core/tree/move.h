@@ -19,6 +19,7 @@ enum cgpu_step {
 	CGPU_STEP_RETURN,
 	CGPU_STEP_RUNNING,
 	CGPU_STEP_NO_ROOM,      /* nobody can be parked for a call of it that waits */
+	CGPU_STEP_STAY,         /* it stands still, and others do not wait behind it */
 	CGPU_STEP_COUNT
 };
 

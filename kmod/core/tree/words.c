@@ -11,6 +11,7 @@ const char cgpu_inst_ctl_usage[] =
 	"return <id> [foreign=<gpu>:<bytes>] [foreign=...]\n"
 	"running <id>\n"
 	"no_room <id>\n"
+	"stay <id>\n"
 	"server <id> started|ended|died|lost|killed pid=<pid> [member=<id>] [after=<id>]\n";
 
 const struct cgpu_word cgpu_no_limit = CGPU_WORD("max");
