@@ -50,6 +50,12 @@ _SPARE_S = 60.0
 _SETTLE_S, _SETTLE_PAUSE_S = 30.0, 0.05
 #: What could not be settled or brought back is tried again so often.
 _AGAIN_S = 1.0
+#: And what takes long before it fails, after so many times as long: others wait meanwhile.
+_AGAIN_TIMES = 9
+
+
+#: What a process leaves as it comes back, one after the other.
+_STEPS = (ProcessState.CHECKPOINTED, ProcessState.LOCKED)
 
 
 class ParkError(CgpuError):
@@ -220,11 +226,12 @@ class Parking:
                 return
             if not any((o.id, o.state) == (left.id, left.state) for o in self._books.moving()):
                 return
+            began_s = time.monotonic()
             try:
                 was_parking = left.state is State.PARKING
                 self._settle(left.id, left.pids, was_parking, _SETTLE_PAUSE_S)
             except CgpuError as error:
-                self._due_s[left.id] = now_s + _AGAIN_S
+                self._due_s[left.id] = _next_s(now_s, began_s, _AGAIN_S)
                 log.warning("%s", error)
 
     def _look_for_idlers(self, now_s: float) -> None:
@@ -301,10 +308,11 @@ class Parking:
             self._spared_s[idler.id] = now_s + _IDLE_LOOK_S
             return
         self._begun.begin(now_s)
+        began_s = time.monotonic()
         try:
             size = self.park(idler.id)
         except CgpuError as error:
-            self._spared_s[idler.id] = now_s + _SPARE_S
+            self._spared_s[idler.id] = _next_s(now_s, began_s, _SPARE_S)
             log.warning("%s", error)
             return
         reason = f"{wanted_by} needs the room" if wanted_by else "it was idle"
@@ -484,10 +492,10 @@ class Parking:
         deadline = time.monotonic() + patience_s
         failed: CgpuError | None = None
         # First all that must be copied: no process goes on before the others of its container.
-        for aim in (ProcessState.CHECKPOINTED, ProcessState.LOCKED):
+        for left in (_STEPS[:1], _STEPS):
             for pid in pids:
                 try:
-                    self._bring(pid, aim, deadline)
+                    self._bring(pid, left, deadline)
                 except CgpuError as error:
                     failed = error
         if failed is not None:
@@ -496,16 +504,17 @@ class Parking:
         with contextlib.suppress(OSError):
             self._books.running(container_id)
 
-    def _bring(self, pid: int, out_of: ProcessState, deadline: float) -> None:
-        """Have a process leave one state. CheckpointError: it does not."""
+    def _bring(self, pid: int, left: Sequence[ProcessState], deadline: float) -> None:
+        """Have a process leave states. CheckpointError: it does not."""
         if why := stopped.reason(pid):
             raise CheckpointError(why)
-        step = self._checkpoint.restore
-        if out_of is ProcessState.LOCKED:
-            step = self._checkpoint.unlock
-        while (state := self._checkpoint.state(pid)) is out_of:
+        # A copy whose helper has ended may go on: what is locked may be on the host soon.
+        while (state := self._checkpoint.state(pid)) in left:
             try:
-                step(pid)
+                if state is ProcessState.CHECKPOINTED:
+                    self._checkpoint.restore(pid)
+                else:
+                    self._checkpoint.unlock(pid)
             except CheckpointError:
                 # Or somebody had begun it, or it has died.
                 if time.monotonic() > deadline or stopped.reason(pid):
@@ -524,6 +533,12 @@ class Parking:
         while self._renewed:
             self._forget(self._renewed.pop())
         self._due_s = {one: due_s for one, due_s in self._due_s.items() if one in ids}
+
+
+def _next_s(now_s: float, began_s: float, pause_s: float) -> float:
+    """Return when what has failed is tried again: who makes it take long keeps few waiting."""
+    took_s = time.monotonic() - began_s
+    return now_s + took_s + max(pause_s, _AGAIN_TIMES * took_s)
 
 
 def _stand_still(pids: Iterable[int]) -> str:

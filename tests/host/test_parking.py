@@ -20,7 +20,9 @@ from pycgpu import parking
 from pycgpu.agent import moves
 from pycgpu.errors import CgpuError
 from pycgpu.parking import host_memory, service, stopped
+from pycgpu.parking import moves as mover
 from pycgpu.parking.books import Books, Files, Wanting
+from pycgpu.parking.checkpoint import Checkpoint, CheckpointError, ProcessState
 from pycgpu.parking.moves import Parking
 from pycgpu.parking.wishes import Process, stirred
 from pycgpu.tree.moving import Moving, State
@@ -776,6 +778,75 @@ def test_a_second_parkd_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         pass
     with service.only_one(path):
         pass
+
+
+class Driver(Checkpoint):
+    """A driver with one process: what it is in, and what becomes of each step."""
+
+    def __init__(self, state: ProcessState, steps: Callable[[str], ProcessState | None]) -> None:
+        super().__init__()
+        self.process, self._steps = state, steps
+
+    def state(self, pid: int) -> ProcessState:
+        return self.process
+
+    def restore(self, pid: int) -> None:
+        self._do("restore", pid)
+
+    def _do(self, operation: str, pid: int) -> None:
+        found = self._steps(operation)
+        if found is None:
+            raise CheckpointError(f"{operation} fails")
+        self.process = found
+
+
+def left(folder: Path, state: str, driver: Driver) -> tuple[Path, Parking]:
+    """Return a tree in which an agent left a process so, and who settles it."""
+    root = make_tree(folder / "tree")
+    put(root, parking=f"c state={state} since_ns=5 bytes=6"
+        f" pid={os.getpid()}")  # fmt: skip
+    return root, Parking(Books(Files(str(root))), driver)
+
+
+def test_a_copy_that_ends_after_its_helper_is_brought_back(tmp_path: Path) -> None:
+    """The process is locked until its copy is there, and cannot be unlocked meanwhile."""
+    done: list[str] = []
+
+    def step(operation: str) -> ProcessState | None:
+        done.append(operation)
+        if done == ["unlock"]:
+            driver.process = ProcessState.CHECKPOINTED
+            return None
+        return {"restore": ProcessState.LOCKED, "unlock": ProcessState.RUNNING}[operation]
+
+    driver = Driver(ProcessState.LOCKED, step)
+    root, found = left(tmp_path, "parking", driver)
+    found.look(0.0)
+    assert (done, driver.process) == (["unlock", "restore", "unlock"], ProcessState.RUNNING)
+    assert (root / "inst_ctl").read_text() == "running c"
+
+
+def test_who_hangs_amid_its_return_keeps_others_waiting_for_a_tenth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = hung_s = 0.0
+
+    def hang(operation: str) -> None:
+        nonlocal now_s, hung_s
+        assert operation == "restore"
+        now_s += 180
+        hung_s += 180
+
+    def sleep(pause_s: float) -> None:
+        nonlocal now_s
+        now_s += pause_s
+
+    monkeypatch.setattr(mover.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(mover.time, "sleep", sleep)
+    _, found = left(tmp_path, "resuming", Driver(ProcessState.CHECKPOINTED, hang))
+    while now_s < 4 * 3600:
+        now_s += found.look(now_s)
+    assert 0 < hung_s < 0.15 * now_s
 
 
 def test_a_door_that_comes_later_is_waited_for_quietly(
