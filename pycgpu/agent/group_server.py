@@ -48,8 +48,11 @@ START_S = 30.0
 END_S = 5.0
 _LOOK_S = 0.5
 _PAUSE_S = 0.01
+#: The daemon writes lines for each client, /run is the host's, and members may come by thousands.
+LOG_BYTES_MAX = 1 << 20
 #: What the daemon makes beside what clients need.
 _NOT_CLIENTS = ("control_privileged", "control_lock", "log", f"{group.CONTROL}.pid")
+_FOLLOWS = ": another takes its place"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -109,7 +112,7 @@ def serve(server: Server, ready: Callable[[], None]) -> None:
     pipe = _make_pipe(server)
     log = os.open(
         f"{server.folder}/log",
-        os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC,
+        os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC,
         0o600,
     )
     os.dup2(log, 2)
@@ -228,10 +231,10 @@ def _guard(served: Served) -> None:
         if not keeper:
             if _keep(served, guard, is_new=is_new):
                 os._exit(0)
-            _note(served, f"the guard of this group, process {guard}, has ended")
+            _note(served, f"the guard of this group, process {guard}, has ended{_FOLLOWS}")
             _adopt()
         elif number := _await(keeper):
-            _note(served, f"the keeper of this group was ended by signal {number}")
+            _note(served, f"the keeper of this group was ended by signal {number}{_FOLLOWS}")
         else:
             return
         is_new = False
@@ -253,7 +256,13 @@ def _await(keeper: int) -> int:
 
 
 def _note(served: Served, text: str) -> None:
-    os.write(2, f"cgpu: {served.server.name}: {text}: another takes its place\n".encode())
+    os.write(2, f"cgpu: {served.server.name}: {text}\n".encode())
+
+
+def _bound_log(served: Served) -> None:
+    if os.fstat(2).st_size > LOG_BYTES_MAX:
+        os.ftruncate(2, 0)
+        _note(served, f"this log begins anew after {LOG_BYTES_MAX} bytes")
 
 
 def _keep(served: Served, guard: int, *, is_new: bool) -> bool:
@@ -302,6 +311,7 @@ def _watch(served: Served, guard: int, watch: Watch) -> Last:
     while not _has_ended(served.daemon):
         if os.getppid() != guard:
             return Last.GUARD
+        _bound_log(served)
         for pid in watch.new_servers():
             _tell(server, root, f"started pid={pid}")
         if not _has_members(server, root):

@@ -240,6 +240,26 @@ until(lambda: not containers(), "the end")
 print(json.dumps([found, pid, told("server_died", "server_lost", "killed")]))
 end_agent()
 """
+#: A member that comes to its server so often that the daemon's log would fill the host's /run.
+CHATTER = r"""
+come = (
+    "import os, socket\n"
+    "for _ in range(24000):\n"
+    "    with socket.socket(1, 5) as one:\n"
+    "        one.connect(os.environ['CUDA_MPS_PIPE_DIRECTORY'] + '/control')\n"
+)
+one = Member("one", "g", script=f'{sys.executable} -c "{come}"')
+assert not one.said, one.said
+log = GROUPS / "g/log"
+until(lambda: "g: this log begins anew after " in log.read_text(errors="replace"), "a short log")
+size = log.stat().st_size
+again = Member("two", "g")
+again.end()
+one.end()
+until(lambda: not containers(), "the end")
+print(json.dumps([size, again.said]))
+end_agent()
+"""
 #: What each of a group asks for of its compute.
 SHARES = """
 def told(*words):
@@ -646,6 +666,12 @@ def test_a_member_that_means_ill_reaches_its_own_users_programs_at_most(
     assert limits == own == [str(512 << 20), str(1 << 30)]
     assert same and root == ["limit"] * 2
     assert precious == ["/run/precious/file"], "a group's end follows no link"
+
+
+def test_a_members_many_clients_do_not_fill_the_hosts_run(beside: Callable[..., Any]) -> None:
+    size, again = beside(CHATTER)
+    assert size < 1 << 20
+    assert again == []
 
 
 def test_whose_program_ended_just_before_the_server_is_told(beside: Callable[..., Any]) -> None:

@@ -95,5 +95,8 @@ int main(int argc, char **argv)
 		if (at[0].revents)
 			return 0;
 		close(accept(at[1].fd, NULL, NULL));
+		/* as NVIDIA's, of each client */
+		printf("[2026-11-30 12:00:00.000 Control %5d] Accepting connection...\n", getpid());
+		fflush(stdout);
 	}
 }
