@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 
 from pycgpu.errors import CgpuError
 from pycgpu.request.model import MIB
@@ -18,15 +19,14 @@ class NoHostMemory(CgpuError):
     """What would be parked does not fit."""
 
 
-def check(pid: int, moved_bytes: int, proc: str = "/proc") -> None:
+def check(moved: Mapping[int, int], proc: str = "/proc") -> None:
     """
-    Return if a process may grow by so many bytes.
+    Return if these processes may grow by so many bytes each, all of them.
 
     Raises:
-        NoHostMemory: the host has no room for it, or a memory cgroup above the process has none.
-        OSError: the process has ended.
+        NoHostMemory: the host has no room for it, or a memory cgroup above some of them has none.
     """
-    told = _meminfo(proc)
+    told, moved_bytes = _meminfo(proc), sum(moved.values())
     spare = int(told["MemTotal"] * _SPARE_SHARE)
     if moved_bytes > told["MemAvailable"] - spare:
         raise NoHostMemory(
@@ -34,10 +34,18 @@ def check(pid: int, moved_bytes: int, proc: str = "/proc") -> None:
             f" {told['MemAvailable'] // MIB} MiB are available and {spare // MIB} MiB stay free:"
             " free some"
         )
-    for directory, left in cgroups(pid, proc):
-        if moved_bytes > left:
+    left_of: dict[str, int] = {}
+    grows: dict[str, int] = {}
+    for pid, size in moved.items():
+        # It may have ended.
+        with contextlib.suppress(OSError):
+            for directory, left in dict(cgroups(pid, proc)).items():
+                left_of[directory] = left
+                grows[directory] = grows.get(directory, 0) + size
+    for directory, left in left_of.items():
+        if grows[directory] > left:
             raise NoHostMemory(
-                f"{moved_bytes // MIB} MiB would go to the memory of cgroup {directory}, whose"
+                f"{grows[directory] // MIB} MiB would go to the memory of cgroup {directory}, whose"
                 f" limit leaves {max(left, 0) // MIB} MiB: raise it"
             )
 

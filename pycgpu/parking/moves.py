@@ -396,18 +396,11 @@ class Parking:
                     f"{container_id} cannot be parked: another checkpoint of process {pid} is under"
                     f" way ({state.name.lower()})"
                 )
-            try:
-                host_memory.check(pid, size)
-            except OSError:
-                continue
-            except CgpuError as error:
-                raise ParkError(f"{container_id} cannot be parked: {error}") from error
             pids.append(pid)
         if not pids:
             raise ParkError(f"{container_id} cannot be parked: no process of it uses CUDA")
-        # Each alone may fit where all together do not.
         try:
-            host_memory.check(pids[0], sum(held[pid] for pid in pids))
+            host_memory.check({pid: held[pid] for pid in pids})
         except CgpuError as error:
             raise ParkError(f"{container_id} cannot be parked: {error}") from error
         self._check_budget(container_id, sum(held[pid] for pid in pids))

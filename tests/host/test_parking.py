@@ -657,10 +657,21 @@ def test_parking_fills_neither_the_host_nor_a_memory_cgroup(
 ) -> None:
     root = proc(tmp_path, available, limit, current, inactive)
     if why is None:
-        host_memory.check(7, 8 * GIB, root)
+        host_memory.check({7: 8 * GIB}, root)
         return
     with pytest.raises(host_memory.NoHostMemory, match=why):
-        host_memory.check(7, 8 * GIB, root)
+        host_memory.check({7: 8 * GIB}, root)
+
+
+def test_a_cgroup_has_room_for_all_of_its_processes_together(tmp_path: Path) -> None:
+    """Each alone fits, and the first is in another cgroup."""
+    root = proc(tmp_path, 50 * GIB, str(20 * GIB), 12 * GIB, 0)
+    for pid, cgroup in ((6, "/"), (8, "/a")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / f"{pid}/cgroup").write_text(f"0::{cgroup}\n")
+    host_memory.check({6: 9 * GIB, 7: 4 * GIB, 8: 4 * GIB, 5: GIB}, root)
+    with pytest.raises(host_memory.NoHostMemory, match="8193 MiB .* cgroup /a, whose limit leaves"):
+        host_memory.check({6: GIB, 7: 4 * GIB, 8: 4 * GIB + (1 << 20)}, root)
 
 
 def test_the_topmost_cgroup_has_a_limit_where_we_are_in_a_container(tmp_path: Path) -> None:
@@ -669,7 +680,7 @@ def test_the_topmost_cgroup_has_a_limit_where_we_are_in_a_container(tmp_path: Pa
     for name, size in (("max", 20 * GIB), ("current", 13 * GIB)):
         (tmp_path / f"cgroup/memory.{name}").write_text(str(size))
     with pytest.raises(host_memory.NoHostMemory, match="cgroup /, whose limit leaves 7168 MiB"):
-        host_memory.check(7, 8 * GIB, root)
+        host_memory.check({7: 8 * GIB}, root)
 
 
 @pytest.mark.parametrize(
