@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.vm.relay import Relay, keep_rewritten
+from tests.vm.relay import Group, Relay, keep_rewritten
+from tests.vm.vm import VMError
 
 
 def test_builds_are_not_who_a_test_on_the_host_makes_itself(pytestconfig: pytest.Config) -> None:
@@ -26,6 +28,54 @@ def test_builds_are_not_who_a_test_on_the_host_makes_itself(pytestconfig: pytest
             os.seteuid(mine)
     finally:
         relay.builder.shutdown()
+
+
+class Machine:
+    """What a virtual machine is to a group: it speaks at the look of that number, or never."""
+
+    running, overdue, smp, restarts, cpu_s = True, False, 1, 2, 3.0
+
+    def __init__(self, share: Path, speaks: int = 0) -> None:
+        self.share = share
+        self.looks = 0
+        self.speaks = speaks
+
+    def settled(self) -> bool:
+        self.looks += 1
+        if not self.speaks:
+            raise VMError("no sign of life")
+        return self.looks >= self.speaks
+
+    def give_time(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_a_machine_is_looked_at_until_it_speaks_and_nobody_waits(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    machine: Any = Machine(tmp_path, speaks=2)
+    group = Group("6.1", {}, [], pytestconfig, machine=machine)
+    group.look()
+    assert not group.speaks
+    (tmp_path / "reports").write_text('{"kind": "finish", "nodeid": "one"}\n')
+    for _ in range(3):
+        group.look()
+    assert group.speaks and machine.looks == 2
+    assert group.finished == {"one"}
+
+
+def test_a_machine_that_never_speaks_is_why_its_tests_fail(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    machine: Any = Machine(tmp_path)
+    group = Group("6.1", {}, [], pytestconfig, machine=machine)
+    group.wait_for("one", meanwhile=lambda: None)
+    assert group.absent("one") == "no sign of life"
+    assert not group.machine_runs
+    assert (group.spent.restarts, group.spent.cpu_s) == (2, 3.0)
 
 
 def test_tests_are_kept_rewritten_for_guests_also_by_who_keeps_nothing(

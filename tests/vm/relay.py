@@ -87,6 +87,7 @@ class Group:
     items: list[pytest.Item]
     config: pytest.Config
     machine: VM | None = None
+    speaks: bool = False
     result: Result | None = None
     failure: str = ""
     skip: str = ""
@@ -164,7 +165,7 @@ class Group:
             if profile := self.config.getoption("--hypothesis-profile", None):
                 options += ["--hypothesis-profile", profile]
         try:
-            machine.start(
+            machine.begin(
                 [
                     *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"),
                     *("-p", "tests.vm.guest", "-o", "addopts=", f"--rootdir={REPOSITORY}"),
@@ -176,8 +177,20 @@ class Group:
         except BaseException:
             machine.__exit__()
             raise
-        self.machine = machine
-        self.spent.restarts += machine.restarts
+        self.machine, self.speaks = machine, False
+
+    def look(self) -> None:
+        """Read what the machine has said; start it again if it never says a first word."""
+        if self.machine is None:
+            return
+        if self.speaks:
+            self._read()
+            return
+        try:
+            self.speaks = self.machine.settled()
+        except VMError as error:
+            self.failure = str(error)
+            self.stop()
 
     def _read(self) -> None:
         assert self.machine is not None
@@ -216,9 +229,10 @@ class Group:
             self._read()
             if name in self.finished:
                 break
-            if not self.machine.running or self.machine.overdue:
+            if self.speaks and (not self.machine.running or self.machine.overdue):
                 self._end()
                 continue
+            self.look()
             meanwhile()
             time.sleep(POLL_S)
 
@@ -229,9 +243,7 @@ class Group:
             self._read()
         except VMError as error:
             self.failure = str(error)
-        machine, self.machine = self.machine, None
-        machine.__exit__()
-        self.spent.cpu_s += machine.cpu_s
+        self.stop()
         self.spent.wall_s = time.monotonic() - self.spent.began_s
         if self.result is not None and self._died_in_emulation() and not self.booted_again:
             self.booted_again, self.result = True, None
@@ -249,13 +261,19 @@ class Group:
     def wait(self) -> None:
         """Wait for the machine's own end."""
         while self.machine is not None:
-            self._end()
+            self.look()
+            if self.speaks:
+                self._end()
+            else:
+                time.sleep(POLL_S)
 
     def stop(self) -> None:
         """End the machine at once."""
-        if self.machine is not None:
-            self.machine.__exit__()
-            self.machine = None
+        machine, self.machine = self.machine, None
+        if machine is not None:
+            machine.__exit__()
+            self.spent.cpu_s += machine.cpu_s
+            self.spent.restarts += machine.restarts
 
     def told(self) -> str:
         """Return in one line what the group's machine has taken."""
@@ -415,6 +433,8 @@ class Relay:
 
     def _start_ahead(self, jobs: int) -> None:
         """Start the machines of the next groups while they have *jobs* processors in all."""
+        for group in self.order:
+            group.look()
         # One that has ended waits for its tests' turn to be reported, and takes no room.
         busy = sum(group.processors for group in self.order if group.machine_runs)
         for group, building in zip(self.order, self.building, strict=True):

@@ -257,6 +257,9 @@ class VM:
         self.cpu_s = 0.0
         self._started_s = 0.0
         self._counted_from_s = 0.0
+        self._idle_since_s = self._idle_cpu_s = 0.0
+        self._terminal = False
+        self._silent_at: list[str] = []
 
     def __enter__(self) -> VM:
         return self
@@ -349,25 +352,53 @@ class VM:
             VMError: it was silent each time; what its processors were at, or what QEMU ended
                 with, is in the message.
         """
+        self.begin(command, environment=environment, cwd=cwd, terminal=terminal)
+        while not self.settled():
+            time.sleep(0.02)
+
+    def begin(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path = REPOSITORY,
+        terminal: bool = False,
+    ) -> None:
+        """Begin as :meth:`start` does and wait for nothing; :meth:`settled` is asked for more."""
         self._write_init(command, environment or {}, cwd, terminal)
-        at = []
-        for number in range(STARTS):
-            self._launch(terminal, talkative=number > 0)
-            if self._lives():
-                return
-            at.append(self._whereabouts())
-            self.stop()
-            print(f"vm: no sign of life, {at[-1]}", file=sys.stderr)
+        self._terminal = terminal
+        self._silent_at.clear()
+        self._launch(talkative=False)
+
+    def settled(self) -> bool:
+        """
+        Tell whether the guest has said its first word; one that never will is started again.
+
+        Raises:
+            VMError: it was silent each time.
+        """
+        lives = self._lives()
+        if lives is not False:
+            return bool(lives)
+        self._silent_at.append(self._whereabouts())
+        self.stop()
+        print(f"vm: no sign of life, {self._silent_at[-1]}", file=sys.stderr)
+        if len(self._silent_at) < STARTS:
+            self._launch(talkative=True)
+            return False
         raise VMError(
-            f"{self.kernel.release}: {STARTS} times no sign of life: {'; then '.join(at)}; "
+            f"{self.kernel.release}: {STARTS} times no sign of life: "
+            f"{'; then '.join(self._silent_at)}; "
             f"the console ends: {self._read('console')[-2000:]}"
         )
 
-    def _launch(self, terminal: bool, talkative: bool) -> None:
+    def _launch(self, talkative: bool) -> None:
+        terminal = self._terminal
         self.restarts += talkative
         self.cpu_s = 0.0
         (self.share / "console").unlink(missing_ok=True)
-        self._started_s = self._counted_from_s = time.monotonic()
+        self._started_s = self._counted_from_s = self._idle_since_s = time.monotonic()
+        self._idle_cpu_s = 0.0
         self._process = subprocess.Popen(
             self._qemu(terminal, talkative),
             stdin=None if terminal else subprocess.DEVNULL,
@@ -375,19 +406,17 @@ class VM:
             stderr=subprocess.STDOUT if not terminal else None,
         )
 
-    def _lives(self) -> bool:
-        """Wait for the guest's first word; false if QEMU ends, idles or uses too much before it."""
-        idle_since_s, idle_cpu_s = self._started_s, 0.0
-        while self.running:
-            if FIRST_WORD in self._read("console"):
-                return True
-            now_s = time.monotonic()
-            if self.cpu_s > idle_cpu_s + IDLE_CPU_S:
-                idle_since_s, idle_cpu_s = now_s, self.cpu_s
-            if self.cpu_s > self.life_cpu_s or now_s > idle_since_s + self.idle_s:
-                return False
-            time.sleep(0.02)
-        return FIRST_WORD in self._read("console")
+    def _lives(self) -> bool | None:
+        """Whether the guest has said its first word; None: it may yet, if QEMU works at it."""
+        # Asked before its words are read: one that has ended has said them all.
+        running = self.running
+        if FIRST_WORD in self._read("console"):
+            return True
+        now_s = time.monotonic()
+        if self.cpu_s > self._idle_cpu_s + IDLE_CPU_S:
+            self._idle_since_s, self._idle_cpu_s = now_s, self.cpu_s
+        idles = now_s > self._idle_since_s + self.idle_s
+        return None if running and self.cpu_s <= self.life_cpu_s and not idles else False
 
     def _whereabouts(self) -> str:
         """Return what a guest without a sign of life is at, or what its QEMU ended with."""
