@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.vm.relay import Group, Relay, keep_rewritten
-from tests.vm.vm import VMError
+from tests.vm.vm import REPOSITORY, VMError
 
 
 def test_builds_are_not_who_a_test_on_the_host_makes_itself(pytestconfig: pytest.Config) -> None:
@@ -76,6 +77,27 @@ def test_a_machine_that_never_speaks_is_why_its_tests_fail(
     assert group.absent("one") == "no sign of life"
     assert not group.machine_runs
     assert (group.spent.restarts, group.spent.cpu_s) == (2, 3.0)
+
+
+def test_who_waits_on_the_host_comes_after_who_computes(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And leaves its processor to machines."""
+    rooms: list[int] = []
+    relay = Relay(pytestconfig)
+    try:
+        monkeypatch.setattr(relay, "_start_ahead", rooms.append)
+        names = ("core/test_quota.py", "host/test_parking.py", "vm/test_boot.py")
+        items: list[Any] = [SimpleNamespace(path=REPOSITORY / "tests" / name) for name in names]
+        asked = [items[0], items[2], items[1]]
+        relay.pytest_collection_modifyitems(items)
+        assert items == asked
+        for item in items:
+            relay.pytest_runtest_protocol(item)
+        jobs = pytestconfig.getoption("--vm-jobs")
+        assert rooms == [jobs - 1, jobs - 1, jobs]
+    finally:
+        relay.builder.shutdown()
 
 
 def test_tests_are_kept_rewritten_for_guests_also_by_who_keeps_nothing(
