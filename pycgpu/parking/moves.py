@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from pycgpu.errors import CgpuError
-from pycgpu.parking import host_memory, rules, stopped
+from pycgpu.parking import began, host_memory, rules, stopped
 from pycgpu.parking.books import Books, Wanting
 from pycgpu.parking.checkpoint import Checkpoint, CheckpointError, ProcessState
 from pycgpu.parking.idle import Idleness, Idler, Moves, choose
@@ -130,10 +130,11 @@ class Parking:
             found = moved.get(container_id)
             if found is None:
                 raise ParkError(f"{container_id} {_NOT_PARKED}")
-            if why := _stand_still(found.pids):
+            pids = _own(found)
+            if why := _stand_still(pids):
                 raise ParkError(f"{container_id} cannot come back: {why}")
             self._reserve(container_id)
-            self._settle(container_id, found.pids)
+            self._settle(container_id, pids)
 
     # ---- what happens by itself
 
@@ -229,7 +230,7 @@ class Parking:
             began_s = time.monotonic()
             try:
                 was_parking = left.state is State.PARKING
-                self._settle(left.id, left.pids, was_parking, _SETTLE_PAUSE_S)
+                self._settle(left.id, _own(left), was_parking, _SETTLE_PAUSE_S)
             except CgpuError as error:
                 self._due_s[left.id] = _next_s(now_s, began_s, _AGAIN_S)
                 log.warning("%s", error)
@@ -526,6 +527,11 @@ class Parking:
         while self._renewed:
             self._forget(self._renewed.pop())
         self._due_s = {one: due_s for one, due_s in self._due_s.items() if one in ids}
+
+
+def _own(moved: Moving) -> list[int]:
+    """Return its processes, without those of others that have the number of one that ended."""
+    return [pid for pid in moved.pids if began.before(pid, moved.since_ns)]
 
 
 def _next_s(now_s: float, began_s: float, pause_s: float) -> float:

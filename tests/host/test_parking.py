@@ -811,11 +811,14 @@ class Driver(Checkpoint):
         self.process = found
 
 
-def left(folder: Path, state: str, driver: Driver) -> tuple[Path, Parking]:
+def left(
+    folder: Path, state: str, driver: Driver, pid: int = 0, since_ns: int = 1 << 62
+) -> tuple[Path, Parking]:
     """Return a tree in which an agent left a process so, and who settles it."""
+    folder.mkdir(exist_ok=True)
     root = make_tree(folder / "tree")
-    put(root, parking=f"c state={state} since_ns=5 bytes=6"
-        f" pid={os.getpid()}")  # fmt: skip
+    put(root, parking=f"c state={state} since_ns={since_ns} bytes=6"
+        f" pid={pid or os.getpid()}")  # fmt: skip
     return root, Parking(Books(Files(str(root))), driver)
 
 
@@ -835,6 +838,22 @@ def test_a_copy_that_ends_after_its_helper_is_brought_back(tmp_path: Path) -> No
     found.look(0.0)
     assert (done, driver.process) == (["unlock", "restore", "unlock"], ProcessState.RUNNING)
     assert (root / "inst_ctl").read_text() == "running c"
+
+
+def test_a_process_that_has_the_number_of_one_that_ended_is_not_moved(tmp_path: Path) -> None:
+    """It may be another container's, and parked: nobody has reserved room for it."""
+    driver = Driver(ProcessState.CHECKPOINTED, lambda operation: ProcessState.RUNNING)
+    since_ns = time.monotonic_ns()
+    time.sleep(0.1)
+    with subprocess.Popen(["sleep", "600"]) as child:
+        root, found = left(tmp_path, "parked", driver, child.pid, since_ns)
+        found.resume("c")
+        assert driver.process is ProcessState.CHECKPOINTED
+        assert (root / "inst_ctl").read_text() == "running c"
+        _, found = left(tmp_path / "again", "parked", driver, child.pid, time.monotonic_ns())
+        found.resume("c")
+        assert driver.process is ProcessState.RUNNING
+        child.kill()
 
 
 def test_who_hangs_amid_its_return_keeps_others_waiting_for_a_tenth_of_the_time(
