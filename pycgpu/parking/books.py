@@ -173,6 +173,12 @@ class Books:
             since_ns,
         )
 
+    def is_grouped(self, container_id: str) -> bool:
+        """Return whether MPS serves it, or it is what serves. ENOENT."""
+        below = f"container/{container_id}"
+        groups = {self._tree.text(f"{below}/{card}/group").strip() for card in self._cards(below)}
+        return not groups <= {"-"}
+
     def holders(self, container_id: str) -> dict[int, int]:
         """Return the processes that have a card of it open, and their bytes of all cards."""
         found: dict[int, int] = {}

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -420,6 +421,9 @@ class Parking:
 
     def _holders(self, container_id: str) -> dict[int, int]:
         try:
+            # Asked first: the driver tells less of it.
+            if self._books.is_grouped(container_id):
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
             return self._books.holders(container_id)
         except OSError as error:
             raise ParkError(_reason(container_id, error)) from error

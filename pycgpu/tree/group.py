@@ -161,9 +161,15 @@ def make_places(group: Group, directory: str = DIRECTORY, mount_label: object = 
         LaunchError: somebody else has made it.
     """
     procfs.check_id(group.name)
-    _make_directory(group.name, directory)
     shared = label.shared(mount_label)
-    _make_own(pipe(group.name, directory), None, shared)
+    while True:
+        _make_directory(group.name, directory)
+        try:
+            _make_own(pipe(group.name, directory), None, shared)
+            break
+        except FileNotFoundError:
+            # A start that was refused has removed it.
+            continue
     if group.shm is None:
         return
     _make_own(SHM, 0o700, None)
@@ -315,7 +321,12 @@ def _locked(name: str, directory: str) -> Iterator[None]:
                 raise LaunchError(f"{path} is locked by another start or end: try again")
             # A group that ends may have removed it meanwhile.
             if _is_at(held, path):
-                yield
+                try:
+                    yield
+                finally:
+                    # Of a group that was refused nothing stays; of one that is there, all.
+                    with contextlib.suppress(OSError):
+                        os.rmdir(path)
                 return
         finally:
             os.close(held)

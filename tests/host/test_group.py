@@ -155,7 +155,7 @@ said["name"].append(str((GROUPS / "../outside").exists()))
 bare = dict(os.environ, PATH="/bin")
 said["no program"] = Member("m", "h", env=bare).said
 said["same"] = Member("n", "g", "--policy", "weighted-conserving").end()
-print(json.dumps([said, containers()]))
+print(json.dumps([said, containers(), [path.name for path in GROUPS.iterdir()]]))
 one.end()
 plain.kill()
 plain.wait()
@@ -274,6 +274,7 @@ three = Member("three", "g", script=show)
 found = [parts(), one.said, two.said, three.said]
 quota = told("set", "one", "--quota", "30")
 weight = told("set", "one", "--weight", "2")
+parked = [told("park", name) for name in ("one", "g")]
 row = {}
 for seen in json.loads(told("smi", "--json")[1])["gpus"][0]["containers"]:
     compute = seen["compute"]
@@ -285,7 +286,7 @@ less = parts()
 by_hand = told("set", "g", "--weight", "5", "--quota", "60")
 three.end()
 until(lambda: "three" not in containers(), "its end")
-print(json.dumps([found, quota, weight, row, admitted, less, by_hand[0], parts()]))
+print(json.dumps([parked, found, quota, weight, row, admitted, less, by_hand[0], parts()]))
 one.end()
 until(lambda: not containers(), "the end")
 end_agent()
@@ -581,7 +582,7 @@ def test_advice_knows_whose_a_group_and_a_program_beside_it_are(
 
 
 def test_who_may_not_join_is_told_why_and_changes_nothing(beside: Callable[..., Any]) -> None:
-    said, containers = beside(REFUSED)
+    said, containers, folders = beside(REFUSED)
     head = "cgpu: --group g: "
     assert said.pop("same") == 0
     assert said["no group"][0].startswith("cgpu: --group plain: a container of this name exists")
@@ -594,12 +595,13 @@ def test_who_may_not_join_is_told_why_and_changes_nothing(beside: Callable[..., 
     assert said["no program"][0].startswith("cgpu: a group needs nvidia-cuda-mps-control, and")
     assert all(len(one) == 2 and one[1] == "125" and "\n" not in one[0] for one in said.values())
     assert containers == ["g", "one", "plain"]
+    assert folders == ["g"]
 
 
 def test_each_member_has_its_part_of_the_threads_and_the_group_the_sum_of_weights(
     beside: Callable[..., Any],
 ) -> None:
-    found, quota, weight, row, admitted, less, by_hand, last = beside(SHARES)
+    parked, found, quota, weight, row, admitted, less, by_hand, last = beside(SHARES)
     parts, *said = found
     one, three = ["1", "25"], ["1", "0"]
     assert parts == {"g": ["5", "0"], "one": one, "two": ["3", "40"], "three": three}
@@ -608,6 +610,8 @@ def test_each_member_has_its_part_of_the_threads_and_the_group_the_sum_of_weight
     assert quota[1].endswith("cgpu set g --quota")
     assert weight[0] == 1 and weight[1].endswith("for all: cgpu set g --weight")
     assert row["one"] == [1, 25, "g"] and row["g"] == [5, None, "g"]
+    why = "is in a group, and what MPS serves cannot be parked"
+    assert parked == [[1, f"cgpu: {name} {why}"] for name in ("one", "g")]
     assert admitted == [0, ""], "what members have of threads is nothing of the card's"
     assert less == {"g": ["2", "0"], "one": one, "three": three}
     assert by_hand == 0
