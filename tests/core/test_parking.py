@@ -470,6 +470,7 @@ def test_nobody_waits_behind_one_that_stands_still() -> None:
     assert card.command(f"return {second.id} foreign=0:0") == errno.EAGAIN
     assert card.command(f"stay {first.id}") == 0
     found = card.shown(first)
+    assert found is not None
     assert found == Moving(first.id, State.PARKED, found.since_ns, MIB, (OWN,))
     assert card.command(f"return {second.id}") == 0
     assert card.command(f"return {first.id}") == 0

@@ -20,7 +20,6 @@ from pycgpu import parking
 from pycgpu.agent import moves
 from pycgpu.errors import CgpuError
 from pycgpu.parking import host_memory, service, stopped
-from pycgpu.parking import moves as mover
 from pycgpu.parking.books import Books, Files, Wanting
 from pycgpu.parking.checkpoint import Checkpoint, CheckpointError, ProcessState
 from pycgpu.parking.moves import Parking
@@ -670,7 +669,9 @@ def test_a_cgroup_has_room_for_all_of_its_processes_together(tmp_path: Path) -> 
         (tmp_path / str(pid)).mkdir()
         (tmp_path / f"{pid}/cgroup").write_text(f"0::{cgroup}\n")
     host_memory.check({6: 9 * GIB, 7: 4 * GIB, 8: 4 * GIB, 5: GIB}, root)
-    with pytest.raises(host_memory.NoHostMemory, match="8193 MiB .* cgroup /a, whose limit leaves"):
+    with pytest.raises(
+        host_memory.NoHostMemory, match=r"8193 MiB .* cgroup /a, whose limit leaves"
+    ):
         host_memory.check({6: GIB, 7: 4 * GIB, 8: 4 * GIB + (1 << 20)}, root)
 
 
@@ -848,11 +849,11 @@ def test_a_process_that_has_the_number_of_one_that_ended_is_not_moved(tmp_path: 
     with subprocess.Popen(["sleep", "600"]) as child:
         root, found = left(tmp_path, "parked", driver, child.pid, since_ns)
         found.resume("c")
-        assert driver.process is ProcessState.CHECKPOINTED
+        assert driver.state(0) is ProcessState.CHECKPOINTED
         assert (root / "inst_ctl").read_text() == "running c"
         _, found = left(tmp_path / "again", "parked", driver, child.pid, time.monotonic_ns())
         found.resume("c")
-        assert driver.process is ProcessState.RUNNING
+        assert driver.state(0) is ProcessState.RUNNING
         child.kill()
 
 
@@ -871,8 +872,8 @@ def test_who_hangs_amid_its_return_keeps_others_waiting_for_a_tenth_of_the_time(
         nonlocal now_s
         now_s += pause_s
 
-    monkeypatch.setattr(mover.time, "monotonic", lambda: now_s)
-    monkeypatch.setattr(mover.time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(time, "sleep", sleep)
     _, found = left(tmp_path, "resuming", Driver(ProcessState.CHECKPOINTED, hang))
     while now_s < 4 * 3600:
         now_s += found.look(now_s)
