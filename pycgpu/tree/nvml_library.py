@@ -128,11 +128,10 @@ def driver() -> str | None:
 
 def boards() -> list[dict[str, Any]] | None:
     """Return what NVML says of each board, by the fields of :class:`.nvml.Board`; None: nothing."""
-    count = _Uint()
-    if _ask("nvmlDeviceGetCount_v2", byref(count)) != 0:
+    handles = _handles()
+    if handles is None:
         return None
-    found = (_board(index) for index in range(count.value))
-    return [board for board in found if board is not None]
+    return [board for board in map(_board, handles) if board is not None]
 
 
 def used_bytes() -> dict[int, int]:
@@ -141,25 +140,33 @@ def used_bytes() -> dict[int, int]:
 
     It asks nothing else of a board: a container that comes back waits for this three times.
     """
-    count, found = _Uint(), {}
-    if _ask("nvmlDeviceGetCount_v2", byref(count)) != 0:
-        return {}
-    for index in range(count.value):
-        handle, minor, memory = _Handle(), _Uint(), _Memory()
-        if not (
-            _ask("nvmlDeviceGetHandleByIndex_v2", index, byref(handle))
-            or _ask("nvmlDeviceGetMinorNumber", handle, byref(minor))
-            or _ask("nvmlDeviceGetMemoryInfo", handle, byref(memory))
-        ):
+    found, minor = {}, _Uint()
+    for handle in _handles() or ():
+        memory = _memory(handle)
+        if memory and _ask("nvmlDeviceGetMinorNumber", handle, byref(minor)) == 0:
             found[minor.value] = memory.used
     return found
 
 
-def _board(index: int) -> dict[str, Any] | None:
-    handle = _Handle()
-    if _ask("nvmlDeviceGetHandleByIndex_v2", index, byref(handle)) != 0:
+def _handles() -> list[_Handle] | None:
+    """Return a handle of each board that has one; None: NVML does not answer."""
+    count = _Uint()
+    if _ask("nvmlDeviceGetCount_v2", byref(count)) != 0:
         return None
+    found = []
+    for index in range(count.value):
+        handle = _Handle()
+        if _ask("nvmlDeviceGetHandleByIndex_v2", index, byref(handle)) == 0:
+            found.append(handle)
+    return found
 
+
+def _memory(handle: _Handle) -> _Memory | None:
+    memory = _Memory()
+    return memory if _ask("nvmlDeviceGetMemoryInfo", handle, byref(memory)) == 0 else None
+
+
+def _board(handle: _Handle) -> dict[str, Any] | None:
     def told(name: str, *words: Any) -> bool:
         return _ask(f"nvmlDeviceGet{name}", handle, *words) == 0
 
@@ -178,16 +185,15 @@ def _board(index: int) -> dict[str, Any] | None:
     uuid = text("UUID")
     if uuid is None:
         return None
-    rates, memory = _Rates(), _Memory()
+    rates, memory = _Rates(), _memory(handle)
     has_rates = told("UtilizationRates", byref(rates))
-    has_memory = told("MemoryInfo", byref(memory))
     return {
         "uuid": uuid,
         "minor": number("MinorNumber"),
         "name": text("Name"),
         "utilization": rates.gpu if has_rates else None,
-        "memory_used_bytes": memory.used if has_memory else None,
-        "memory_total_bytes": memory.total if has_memory else None,
+        "memory_used_bytes": memory.used if memory else None,
+        "memory_total_bytes": memory.total if memory else None,
         "temperature_c": number("Temperature", _TEMPERATURE_GPU),
         "power_w": _thousandth(number("PowerUsage")),
         "power_limit_w": _thousandth(number("EnforcedPowerLimit")),
