@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     from pycgpu.request.record import Record as NamedTuple
 
-# Weights count, idle time goes to whoever wants it, a quota caps.
+# Weights divide the card, containers with work get the idle time, and a quota caps.
 DEFAULT_POLICY = WEIGHTED_CONSERVING
 
 

@@ -60,10 +60,10 @@ class Said(NamedTuple):
 #: By the field, in the order of the help. --loop, -l and -q are nvidia-smi's.
 SAID = {
     "watch": Said(
-        ("--watch", "-w", "--loop", "-l"), "Again and again; live on a TTY.", metavar="[SECONDS]"
+        ("--watch", "-w", "--loop", "-l"), "Repeat; a live view on a TTY.", metavar="[SECONDS]"
     ),
     "once": Said(("--once", "-1"), "Once, also with --watch."),
-    "count": Said(("--count", "-c"), "With --watch: so often, then end.", least=1),
+    "count": Said(("--count", "-c"), "With --watch: end after this many readings.", least=1),
     "as_json": Said(("--json",), "JSON, schema cgpu-smi/1."),
     "as_csv": Said(("--csv",), "Comma-separated values."),
     "query": Said(
@@ -88,7 +88,7 @@ SAID = {
     ),
     "color": Said(("--color/--no-color",), "Default: on a TTY, not if NO_COLOR."),
     "ascii": Said(("--ascii",), "No character beyond ASCII."),
-    "root": Said(("--root",), "The tree; default: the door that is open."),
+    "root": Said(("--root",), "The tree; default: that of the module or the agent."),
     "list_gpus": Said(("--list-gpus", "-L"), "A line a card and container, with its id."),
     "version": Said(("--version",), "Print the version and exit."),
     "everything": Said(("-q",), "All that is known, a value a line, as nvidia-smi -q."),

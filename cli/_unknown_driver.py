@@ -19,8 +19,8 @@ class Choice(StrEnum):
 UnknownDriver = Annotated[
     Choice,
     typer.Option(
-        help="Of a driver branch newer than all known; newest: check it against the newest"
-        " layouts, and go on if it has them.",
+        help="For a driver branch newer than all known. newest: check it against the newest"
+        " layouts, and use it if it has them.",
         metavar="refused|newest",
     ),
 ]

@@ -33,7 +33,7 @@ def agent(
     hold_gates: Annotated[
         float,
         typer.Option(
-            help="When the agent has ended, keep gates as they are for so long, for the next one;"
+            help="When the agent has ended, keep gates as they are for this time, for the next one;"
             " then they open.",
             metavar="SECONDS",
             parser=_number.seconds(0, 60),
@@ -52,11 +52,11 @@ def agent(
         bool,
         typer.Option(
             "--end-watchdog",
-            help="Of an agent that has ended: give up its tenants, whose calls fail from then on.",
+            help="Give up the tenants of an agent that has ended: their calls fail from then on.",
         ),
     ] = False,
     counters: Annotated[
-        bool, typer.Option("--counters", help="Print the counters of the one that runs.")
+        bool, typer.Option("--counters", help="Print the counters of the agent that runs.")
     ] = False,
 ) -> None:
     """Be the agent until a signal ends it."""
@@ -68,7 +68,7 @@ def agent(
         return
     if end_watchdog:
         if not door.end_watchdog(server.WATCHDOG_SOCKET):
-            raise CgpuError("no watchdog keeps anything")
+            raise CgpuError("no watchdog runs, so no tenants wait for an agent")
         return
     logging.basicConfig(format="cgpud: %(message)s", level=logging.INFO)
     keeping = dataclasses.replace(server.KEEPING, hold_s=hold_gates, wait_s=wait)

@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command("cards")
 def show(
-    apply: Annotated[bool, typer.Option("--apply", help="Give the cards what they lack.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Apply the file to the cards.")] = False,
     file: Annotated[str, typer.Option(help="The settings.")] = cards.PATH,
     proc: Annotated[str, typer.Option(hidden=True)] = "/proc",
     root: Root = None,
@@ -31,6 +31,6 @@ def show(
         same = False
         print(f"GPU {card}: {key} {now} {'→' if apply else 'and not'} {value}")
     if same and not os.path.exists(file):
-        print(f"{file} is absent: cards keep what they began with")
+        print(f"{file} is absent: cards keep their defaults")
     elif same:
         print(f"all cards have what {file} says")

@@ -41,7 +41,7 @@ def create(
         str | None, typer.Option(help="At most so much of the card, 1 to 100 percent; or a list.")
     ] = None,
     weight: Annotated[
-        str | None, typer.Option(help="Share among those who compute; or a list.")
+        str | None, typer.Option(help="Weight among the containers that compute; or a list.")
     ] = None,
     policy: Annotated[
         str | None, typer.Option(help="For the card, unless somebody set it by hand.")
@@ -49,7 +49,9 @@ def create(
     uvm_disable: Annotated[bool, typer.Option(help="Refuse managed memory.")] = False,
     idle_park: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="May be parked when idle for so long: 90s, 5m, 1h; off."),
+        typer.Option(
+            metavar="TIME", help="Idle time after which it may be parked: 90s, 5m, 1h; off."
+        ),
     ] = None,
     root: Root = None,
 ) -> None:

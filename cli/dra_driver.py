@@ -43,7 +43,7 @@ def dra_driver(
     root: Root = None,
     libraries: Libraries = True,
     evict: Annotated[
-        bool, typer.Option("--evict", help="End the pods of a failed card; else they go on.")
+        bool, typer.Option("--evict", help="End the pods of a failed card; otherwise they go on.")
     ] = False,
     overcommit_ratio: OvercommitRatio = None,
 ) -> None:

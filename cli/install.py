@@ -108,7 +108,7 @@ def install(
         typer.Option(
             "--default/--no-default",
             help="Make it the engines' default runtime, so that containers need not name it."
-            " Default: asked for at a terminal, else not.",
+            " Default: asked for at a terminal, otherwise not.",
             show_default=False,
         ),
     ] = None,

@@ -23,7 +23,7 @@ PANELS = {
         "run": ("pycgpu.cli.run", "Run a program on a part of a card, without a module."),
         "create": (
             "pycgpu.cli.create",
-            "Give a container or cgroup that is there a part of cards.",
+            "Give a running container or a cgroup a part of cards.",
         ),
         "set": ("pycgpu.cli.set", "Change weight, quota or memory of a running container."),
         "park": ("pycgpu.cli.park", "Move an idle container's memory to the host."),
@@ -34,19 +34,19 @@ PANELS = {
     "Watch": {
         "smi": ("pycgpu.cli.smi_command", "Show cards, containers and processes, as cgpu-smi."),
         "ps": ("pycgpu.cli.ps", "List containers that have a part of a GPU."),
-        "top": ("pycgpu.cli.top", "Show who uses the cards of several nodes."),
+        "top": ("pycgpu.cli.top", "Show which containers use the cards of several nodes."),
         "web": ("pycgpu.cli.web", "Serve a page of cards and containers over the last hour."),
         "events": ("pycgpu.cli.events", "Show what happened, and what happens."),
-        "usage": ("pycgpu.cli.usage", "Show what containers had of the cards, and GPU-hours."),
+        "usage": ("pycgpu.cli.usage", "Show each container's time, memory, energy and GPU-hours."),
         "advise": ("pycgpu.cli.advise", "Say which containers would do more in a group."),
-        "doctor": ("pycgpu.cli.doctor", "Look for what is wrong, and say what to do."),
+        "doctor": ("pycgpu.cli.doctor", "Check this host, and name a remedy for each fault."),
     },
     "Set up": {
-        "install": ("pycgpu.cli.install", "Install the module and all that belongs to it."),
-        "upgrade": ("pycgpu.cli.upgrade", "Take what is installed to this version, hot or cold."),
+        "install": ("pycgpu.cli.install", "Install the module, the runtime and the services."),
+        "upgrade": ("pycgpu.cli.upgrade", "Upgrade the installation to this version, hot or cold."),
         "uninstall": ("pycgpu.cli.uninstall", "Leave the host as it was before the installation."),
         "policy": ("pycgpu.cli.policy", "Show or set the policy of a card."),
-        "cards": ("pycgpu.cli.cards", "Give cards what /etc/cgpu/cards.toml says of them."),
+        "cards": ("pycgpu.cli.cards", "Apply /etc/cgpu/cards.toml to the cards."),
         "install-runtime": (
             "pycgpu.cli.install_runtime",
             "Register the runtime with Docker, containerd, Podman and CRI-O.",
@@ -66,7 +66,7 @@ PANELS = {
         ),
     },
     "Daemons": {
-        "agent": ("pycgpu.cli.agent", "Be the daemon behind run, or tell its counters."),
+        "agent": ("pycgpu.cli.agent", "Serve `cgpu run` as its daemon, or print its counters."),
         "parkd": ("pycgpu.cli.parkd", "Park and resume containers of the module."),
         "exporter": ("pycgpu.cli.exporter", "Serve metrics for Prometheus."),
         "device-plugin": (
@@ -86,7 +86,7 @@ PANELS = {
         "hook": ("pycgpu.cli.hook", "Run as an OCI hook: register or remove a container."),
         "slurm-task": ("pycgpu.cli.slurm_task", "Give a task of a Slurm job its shards' limits."),
         "spark-conf": ("pycgpu.cli.spark_conf", "Turn a job's mGPU settings into Spark's own."),
-        "spark-java": ("pycgpu.cli.spark_java", "Be the Java of a Spark executor under limits."),
+        "spark-java": ("pycgpu.cli.spark_java", "Run the Java of a Spark executor under limits."),
     },
 }
 #: Name: (module, line of help).

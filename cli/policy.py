@@ -18,13 +18,13 @@ app = typer.Typer(add_completion=False)
 #: What each policy promises, by number; docs/policies.md says it in full.
 MEANINGS = (
     "each gets 1/max_inst, always",
-    "each gets an equal part, of those that hold the GPU open",
+    "all containers that hold the GPU open get equal parts",
     "each gets its weight's part of all weights; alone, the whole card",
     "each gets weight/max_inst, always",
-    "equal parts; idle time goes to whoever wants it",
+    "equal parts; containers with work get the idle time",
     "no control of compute; memory is isolated",
-    "a quota for those who have one; the others share the rest",
-    "parts by weight; idle time goes to whoever wants it",
+    "containers with a quota get it; the others share the rest",
+    "parts by weight; containers with work get the idle time",
     "quota_min is guaranteed, quota is the most; between them by weight",
     "the highest priority first, whenever it has work; quota_min is guaranteed to the others",
 )

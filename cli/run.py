@@ -37,7 +37,8 @@ def run(
     weight: Annotated[
         str | None,
         typer.Option(
-            help="Share among those who compute; or a list. A group has its members' sum."
+            help="Weight among the containers that compute; or a list."
+            " A group has its members' sum."
         ),
     ] = None,
     policy: Annotated[
@@ -54,17 +55,21 @@ def run(
         typer.Option(
             "--user",
             "-u",
-            help="Run the program as this user, `root` too; default: who called sudo.",
+            help="Run the program as this user, `root` too; default: the user that called sudo.",
         ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="Use the card at the same time as this user's others of that group."),
+        typer.Option(
+            help="Use the card at the same time as this user's other programs of that group."
+        ),
     ] = None,
     uvm_disable: Annotated[bool, typer.Option(help="Refuse managed memory.")] = False,
     idle_park: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="May be parked when idle for so long: 90s, 5m, 1h; off."),
+        typer.Option(
+            metavar="TIME", help="Idle time after which it may be parked: 90s, 5m, 1h; off."
+        ),
     ] = None,
     settings: Annotated[
         Path | None,

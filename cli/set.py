@@ -31,7 +31,9 @@ def set_values(
     ] = None,
     idle_park: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="May be parked when idle for so long: 90s, 5m, 1h; off."),
+        typer.Option(
+            metavar="TIME", help="Idle time after which it may be parked: 90s, 5m, 1h; off."
+        ),
     ] = None,
     gpu: Annotated[
         int | None, typer.Option(help="On this card only; default: on all it has.")
@@ -65,8 +67,8 @@ def set_values(
             tree = root or procfs.find_root()
             if (percent := change.overcommitted(one.what, one.card, tree)) is not None:
                 print(
-                    f"cgpu: {one.what} of all on card {one.card} is {percent} % now: nobody can"
-                    " have all of it",
+                    f"cgpu: {one.what} of all on card {one.card} is {percent} % now:"
+                    " no container can have all of it",
                     file=sys.stderr,
                 )
     compute = (("weight", weight), ("quota", quota), ("quota_min", quota_min))

@@ -29,7 +29,9 @@ def top(
             parser=_number.seconds(0.1, 60),
         ),
     ] = 1.0,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="At most so many.")] = 50,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, help="Show at most this many.")
+    ] = 50,
 ) -> None:
     """
     List the containers of several nodes, the busiest first; status 1 if a node does not answer.

@@ -23,7 +23,8 @@ def uninstall(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Also where containers were created with the runtime: say which."
+            "--force",
+            help="Uninstall although containers were created with the runtime, and name them.",
         ),
     ] = False,
     purge: Annotated[

@@ -52,7 +52,7 @@ def usage(
         ),
     ] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Be the recorder until a signal ends it.")
+        bool, typer.Option("--record", help="Record until a signal ends it.")
     ] = False,
     interval: Annotated[
         float,
@@ -67,7 +67,8 @@ def usage(
         str, typer.Option("--cards", help="Where the cards' units are.")
     ] = cards.PATH,
     root: Annotated[
-        str | None, typer.Option(help="With --record: the tree; default: the door that is open.")
+        str | None,
+        typer.Option(help="With --record: the tree; default: that of the module or the agent."),
     ] = None,
 ) -> None:
     """Show time, memory, energy and GPU-hours of every container, from the record."""

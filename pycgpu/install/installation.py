@@ -330,7 +330,7 @@ _REFUSED = (
     " --device, a privileged pod) cannot open it"
 )
 _UNGRANTED = {
-    "refuse": f"{_REFUSED}: whoever is to have all of it asks for CGPU_MEM=max",
+    "refuse": f"{_REFUSED}: with CGPU_MEM=max a container has all of the card",
     "asked": f"{_REFUSED} once any other has asked for a share; the first can, unlimited",
     "allow": "a container that gets a card past our runtime (--gpus all) is not limited",
     "%": "a container that gets a card past our runtime (--gpus all) gets the share that was set",

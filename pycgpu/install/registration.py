@@ -114,7 +114,7 @@ def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:
 
     Raises:
         InstallError: an engine is not here or does not take its own files, a configuration cannot
-            be read or holds an entry of someone else's, or nothing stands behind our runtime.
+            be read or holds an entry of someone else's, or our runtime has none to start.
     """
     return _plan(options, _chosen(options, prefix), prefix)
 
@@ -182,7 +182,7 @@ def _need_runtime(engine: str, names: tuple[str, ...], prefix: Path) -> None:
     behind = tuple(name for name in names if not _is_toolkit(name))
     if not _found(behind, prefix):
         raise InstallError(
-            f"{engine}: nothing stands behind our runtime: none of {', '.join(behind)} is"
+            f"{engine}: our runtime has none to start: none of {', '.join(behind)} is"
             " installed; install runc, or name one by --behind"
         )
 

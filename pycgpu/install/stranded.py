@@ -43,7 +43,7 @@ def refusal(found: list[Held]) -> str:
     count = "1 container was" if len(found) == 1 else f"{len(found)} containers were"
     return (
         f"{count} created with cgpu's runtime and would not start without it:"
-        f" {', '.join(map(str, found))}: remove them and create them anew afterwards"
+        f" {', '.join(map(str, found))}: remove them and create them again afterwards"
         " (--runtime=runc, a pod without its runtimeClassName), or give --force"
     )
 

@@ -165,7 +165,7 @@ class Health:
         for uuid in sorted(uuids - self._mig):
             log.error("card %s: unhealthy in MIG mode: nvidia-smi -i %s -mig 0", uuid, uuid)
         for uuid in sorted(self._mig - uuids):
-            log.info("card %s: in MIG mode no more", uuid)
+            log.info("card %s: no longer in MIG mode", uuid)
         if uuids != self._mig:
             self._mig = uuids
             self._changed()

@@ -312,9 +312,8 @@ def _promise_reason(card: Card, share: CardShare, weight: int | None) -> str | N
     native = card.policy == NATIVE and bool(card.tenants) and not card.policy_by_hand
     if native and (asked or share.quota is not None or share.priority):
         return (
-            f"a part of the compute asked, and {_containers(card)} on the card"
-            f" {'has' if len(card.tenants) == 1 else 'have'} the driver's own sharing"
-            f" (policy {_policy(NATIVE)}), under which nothing is held;"
+            f"a part of the compute asked, and the card has policy {_policy(NATIVE)} for"
+            f" {_containers(card)} on it, which enforces no part;"
             f" set another policy by hand (cgpu policy {card.index} {POLICIES[MIXED]})"
         )
     held = sum(one.promised_ppm or (one.quota_min or 0) * _PPM // 100 for one in card.tenants)

@@ -13,8 +13,8 @@ from ..errors import CgpuError
 from . import procfs
 
 _BOTH = (
-    "the module and the agent both share this host's cards, and neither knows what the other"
-    " promised: end {whom} (`systemctl stop cgpu`, if it is a service), or unload the module"
+    "the module and the agent both share this host's cards, without knowing each other's"
+    " promises: end {whom} (`systemctl stop cgpu`, if it is a service), or unload the module"
 )
 
 

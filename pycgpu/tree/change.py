@@ -114,7 +114,7 @@ def _check_parks(name: str, card: int, root: str) -> None:
     if not procfs.parks(root):
         raise CgpuError(f"{stays}this door ({root}) cannot park")
     if procfs.unless_gone(procfs.read_group, card, name, root) is not None:
-        raise CgpuError(f"{stays}it is in a group, of which nobody is parked")
+        raise CgpuError(f"{stays}no container of a group is parked, because MPS serves it")
 
 
 def _check_room(card: int, name: str, before_bytes: int, limit_bytes: int, root: str) -> None:

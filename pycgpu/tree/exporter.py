@@ -254,7 +254,7 @@ def _cards(taken: Snapshot) -> Iterator[Metric]:
     )
     yield gauge(
         "overcommit_ratio",
-        "What the limits may add up to, of the card; 1 without overcommit.",
+        "Part of the card that limits may add up to; 1 without overcommit.",
         lambda v: v.status.card.overcommit_ratio / 100,
     )
     yield gauge(

@@ -51,7 +51,7 @@ _OF_CONTAINER: tuple[tuple[str, str, Callable[[ContainerView], float | None]], .
     ),
     (
         "cgpu_container_last_return_seconds",
-        "What its last move back to the card took; none if it has not come back yet.",
+        "Time of its last move back to the card; none if it has not come back yet.",
         lambda one: one.status.last_return_s,
     ),
     (

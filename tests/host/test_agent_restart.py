@@ -167,6 +167,6 @@ def test_the_watchdog_is_replaced_when_killed_and_ends_when_told(
     beside: Callable[..., Any],
 ) -> None:
     status, error, tenant = beside(WATCHDOG)
-    assert (status, error) == (1, "cgpu: no watchdog keeps anything\n")
+    assert (status, error) == (1, "cgpu: no watchdog runs, so no tenants wait for an agent\n")
     # It frees what it holds, and its calls fail.
     assert tenant == 1

@@ -68,7 +68,7 @@ def test_module_and_agent_at_once_are_what_doctor_finds_and_ps_says(
     tree = CoreTree(prefix / "proc/cgpu_km")
     said = authority.complaint(str(prefix))
     assert said is not None
-    assert "neither knows what the other promised: end the agent" in said
+    assert "without knowing each other's promises: end the agent" in said
     found = doctor.examine(str(prefix), str(tree.root))
     assert any(one.level == doctor.FAIL and "the module and the agent" in one.text for one in found)
     monkeypatch.setattr(procfs, "KERNEL_DOOR", str(tree.root))

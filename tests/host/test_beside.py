@@ -231,7 +231,7 @@ def test_beside_the_drivers_own_sharing_nothing_is_held_and_it_is_refused(tmp_pa
             assert isinstance(result, Grant)
             continue
         assert isinstance(result, Refusal)
-        assert "policy 5 native), under which nothing is held; set another policy" in result.reason
+        assert "has policy 5 native for" in result.reason
 
 
 def test_an_operators_policy_stays_and_a_fixed_part_is_held_under_it(tmp_path: Path) -> None:

@@ -126,4 +126,4 @@ def test_a_host_without_the_file_is_told_so(tree: CoreTree, options: tuple[str, 
     file = tree.root / "none.toml"
     told = program.run(main.app, "cards", "--file", file, "--root", tree.root, *options)
     assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout == f"{file} is absent: cards keep what they began with\n"
+    assert told.stdout == f"{file} is absent: cards keep their defaults\n"

@@ -84,7 +84,9 @@ def test_set_tells_of_quotas_that_are_more_than_the_card(tree: CoreTree) -> None
     assert cgpu("set", OTHER, *options, "--dry-run").stderr == ""
     told = cgpu("set", OTHER, *options)
     assert told.returncode == 0
-    assert told.stderr == ("cgpu: quota of all on card 0 is 120 % now: nobody can have all of it\n")
+    assert told.stderr == (
+        "cgpu: quota of all on card 0 is 120 % now: no container can have all of it\n"
+    )
 
 
 def test_set_on_one_card_and_dry(tree: CoreTree) -> None:
@@ -427,7 +429,7 @@ def test_doctor_says_who_stays_parked_without_a_service(host: Path) -> None:
     (tree / "0/overcommit_ratio").write_text("100\n")
     (tree / "parking").write_text("one state=parked since_ns=1 bytes=2 pid=3\n")
     (found,) = wrong(host)
-    assert found.text == "no cgpu parkd answers, and nobody brings back one"
+    assert found.text == "no cgpu parkd answers to bring back one"
     assert "systemctl start cgpu-parkd" in found.remedy
 
 

@@ -138,7 +138,7 @@ def test_what_an_engine_does_not_take_is_seen_before_anything_is_built(
     host: Host, options: Options
 ) -> None:
     (host.prefix / "usr/sbin/runc").unlink()
-    with pytest.raises(InstallError, match="docker: nothing stands behind our runtime"):
+    with pytest.raises(InstallError, match="docker: our runtime has none to start"):
         installation.plan(options, host)
 
 

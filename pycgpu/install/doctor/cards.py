@@ -48,7 +48,7 @@ def _none(host: Host) -> Finding:
         return Finding(FAIL, "cards", what, remedy)
     listed = ", ".join(map(str, host.cards()))
     if os.geteuid():
-        remedy = "the first look at a driver that was loaded anew is root's: sudo cgpu doctor"
+        remedy = "root must look first after the driver was loaded again: sudo cgpu doctor"
     else:
         remedy = "`dmesg | grep cgpu` says why"
     return Finding(FAIL, "cards", f"{what}, and the driver has GPU {listed}", remedy)

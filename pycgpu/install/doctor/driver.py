@@ -76,8 +76,8 @@ def _branch(host: Host, version: str, flavour: str) -> tuple[Abi | None, list[Fi
     if host.root is not None and "memory" in procfs.read_features(host.root):
         said = (
             f"{told} is newer than all known: it passed the check against the layouts of branch"
-            f" {abi.branch}, memory is limited by them; fields that moved within a structure of"
-            " the same size would go unnoticed"
+            f" {abi.branch}, which limit memory. The check misses fields that moved within a"
+            " structure of the same size"
         )
         return abi, [Finding(WARN, "driver", said, "upgrade cgpu, or try your programs first")]
     if host.read("sys/module/cgpu_km/parameters/unknown_driver").strip() == "newest":

@@ -53,7 +53,7 @@ def _examined(engine: Engine, host: Host) -> Iterator[Finding]:
         yield Finding(
             FAIL,
             "engines",
-            f"{engine.name}: behind {started} none of {', '.join(candidates)} is there:"
+            f"{engine.name}: {started} finds none of {', '.join(candidates)} to start:"
             " no container starts",
             f"install runc, or `cgpu install-runtime --engine {engine.name} --behind PATH`",
         )

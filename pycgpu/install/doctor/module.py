@@ -151,7 +151,7 @@ def parkd(host: Host) -> Iterator[Finding]:
         away = [one.id for one in Books(Files(host.root)).moving()]
         text = "no cgpu parkd answers: no container can be parked"
         if away:
-            text = f"no cgpu parkd answers, and nobody brings back {', '.join(away)}"
+            text = f"no cgpu parkd answers to bring back {', '.join(away)}"
         remedy = "systemctl start cgpu-parkd, or `cgpu parkd`"
         cards = procfs.card_indexes(host.root)
         more = [card for card in cards if procfs.read_overcommit_ratio(card, host.root) > 100]
