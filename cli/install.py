@@ -122,6 +122,20 @@ def install(
     agent: Annotated[
         bool, typer.Option("--agent", help="No module: the agent as a service in its place.")
     ] = False,
+    or_agent: Annotated[
+        bool,
+        typer.Option(
+            "--or-agent",
+            help="The agent where no module can be built or loaded; the reason is kept.",
+        ),
+    ] = False,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart",
+            help="Restart the engines whose configuration was changed, Docker excepted.",
+        ),
+    ] = False,
     load: Annotated[bool, typer.Option(help="Load the module now.")] = True,
     ungranted: Annotated[
         str | None,
@@ -156,7 +170,10 @@ def install(
         shutil.which("cgpu") or os.path.realpath(sys.argv[0]),
         installation.Options().ungranted if decided is None else decided,
         usage,
+        or_agent,
+        restart=restart,
     )
+    options = installation.settled(options, host, print)
     if sys.stdin.isatty() and not dry_run:
         # Nobody is asked for an installation that would be refused.
         installation.check(options, host)

@@ -25,7 +25,8 @@ WITH_VALUE = {
 }
 FLAGS = {
     "install": ("--dkms", "--no-dkms", "--runtimes", "--no-runtimes", "--default", "--no-default")
-    + ("--exporter", "--usage", "--agent", "--load", "--no-load", "--dry-run"),
+    + ("--exporter", "--usage", "--agent", "--or-agent", "--restart")
+    + ("--load", "--no-load", "--dry-run"),
     "upgrade": ("--check", "--cold", "--dry-run"),
 }
 
@@ -62,9 +63,12 @@ def check(arguments: Sequence[str], host: Host) -> None:
     given = _parse(command, words)
     if command == "install":
         options = installation.Options(
-            dkms=not given.no_dkms, modules=given.modules, agent=given.agent
+            dkms=not given.no_dkms,
+            modules=given.modules,
+            agent=given.agent,
+            or_agent=given.or_agent,
         )
-        installation.check(options, host)
+        installation.check(installation.settled(options, host, lambda line: None), host)
         return
     held = journal.read(host)
     if held.layer is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,9 @@ class Options(NamedTuple):
     agent: no module at all; the agent as a service in its place.
     cgpu: the program that services start.
     ungranted: what a container without a grant may do: allow, refuse, asked, or a share as 10%.
+    or_agent: the agent where no module can be built or loaded.
+    because: why the agent, in a line.
+    restart: have the engines read what was changed, at once.
     """
 
     dkms: bool = True
@@ -90,6 +94,13 @@ class Options(NamedTuple):
     cgpu: str = "/usr/local/bin/cgpu"
     ungranted: str = "refuse"
     usage: bool = False
+    or_agent: bool = False
+    because: str = "cgpu install --agent asked for it"
+    restart: bool = False
+
+
+#: What says of a failure that it has left no trace.
+_UNCHANGED = "; nothing was changed"
 
 
 # ---- install
@@ -122,6 +133,23 @@ def check(options: Options, host: Host) -> None:
         )
     check_ungranted(options.ungranted)
     check_modules(options, host)
+
+
+def settled(options: Options, host: Host, say: Callable[[str], None]) -> Options:
+    """Return what is to be installed, as far as that is seen before anything is changed."""
+    if options.or_agent and not options.agent and not journal.exists(host):
+        try:
+            check_modules(options, host)
+        except InstallError as error:
+            return _instead(options, error, say)
+    return options
+
+
+def _instead(options: Options, error: InstallError, say: Callable[[str], None]) -> Options:
+    why = str(error).removesuffix(_UNCHANGED)
+    say(f"no module: {why}")
+    say("the agent in its place (--or-agent)")
+    return options._replace(agent=True, because=why)
 
 
 def check_ungranted(word: str) -> None:
@@ -190,6 +218,8 @@ def plan(options: Options, host: Host) -> list[Step]:
         shown = f"copy the modules to /{placed}, depmod"
         steps.append(Step("built", shown, {"from": STAGED, "path": placed}))
     steps += files(options, host)
+    if options.agent:
+        steps.append(write_file(authority.BECAUSE, f"{options.because}\n", host.prefix))
     steps.append(_runtime(options, host))
     steps += map(enable, units(options, host))
     if options.load and not options.agent:
@@ -273,6 +303,16 @@ def install(
     Raises:
         InstallError: why not; everything is as it was.
     """
+    options = settled(options, host, say)
+    try:
+        return _install(options, host, say)
+    except InstallError as error:
+        if options.agent or not options.or_agent or journal.exists(host):
+            raise
+        return _install(_instead(options, error, say), host, say)
+
+
+def _install(options: Options, host: Host, say: Callable[[str], None]) -> list[str]:
     with journal.alone(host):
         check(options, host)
         steps = plan(options, host)
@@ -297,13 +337,37 @@ def install(
             say("failed: taking back what was done")
             left = take_back(host, held.steps)
             journal.forget(host, held)
-            state = f"; left behind: {'; '.join(left)}" if left else "; nothing was changed"
+            state = f"; left behind: {'; '.join(left)}" if left else _UNCHANGED
             raise InstallError(f"{error}{state}") from None
         except BaseException:
             take_back(host, held.steps)
             journal.forget(host, held)
             raise
+        if options.restart:
+            _restart(host, held.steps, say)
     return _advice(options, host, held.steps)
+
+
+def _restart(host: Host, done: list[Step], say: Callable[[str], None]) -> None:
+    """
+    Restart engines whose containers go on meanwhile; what is left over stays in the steps.
+
+    Docker's do so only where it is configured for that.
+    """
+    for step in done:
+        left = []
+        for command in step.data.get("restart", ()):
+            try:
+                if command.split()[-1] == "docker" or not host.systemd:
+                    left.append(command)
+                    continue
+                say(command)
+                host.run(shlex.split(command))
+            except InstallError as error:
+                say(str(error))
+                left.append(command)
+        if "restart" in step.data:
+            step.data["restart"] = left
 
 
 def _advice(options: Options, host: Host, done: list[Step]) -> list[str]:

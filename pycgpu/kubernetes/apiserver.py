@@ -12,6 +12,7 @@ within a kubelet's call, and a watch that falls silent ends.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import http.client
 import json
 import os
@@ -30,6 +31,8 @@ TIMEOUT_S = 10.0
 #: After that long the server ends a watch, and a new one begins.
 WATCH_S = 300
 MERGE = "application/merge-patch+json"
+#: Of a list with keys, such as conditions, it changes those that it names.
+STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json"
 RESOURCES = "/apis/resource.k8s.io/v1"
 
@@ -176,30 +179,48 @@ def pod(api: Access | Session, namespace: str, name: str) -> dict[str, Any]:
 
 
 def publish(
-    access: Access, node: str, resources: Mapping[str, int], annotations: Mapping[str, str]
+    access: Access,
+    node: str,
+    resources: Mapping[str, int],
+    annotations: Mapping[str, str],
+    condition: Mapping[str, str],
 ) -> bool:
     """
-    Let the node say that it has so much of each resource, and *annotations*; False: it did already.
+    Let the node say that it has so much of each resource, *annotations* and a condition.
+
+    Returns:
+        False: it did already.
 
     A node's status is all that this takes leave to write: its annotations go with it.
     """
     found = access.call("GET", f"/api/v1/nodes/{node}")
     status = found["status"]
     said = found["metadata"].get("annotations", {})
-    if all(said.get(name) == text for name, text in annotations.items()) and all(
+    conditions = {one["type"]: one for one in status.get("conditions", ())}
+    known = conditions.get(condition["type"], {})
+    told = condition.items() <= known.items() and annotations.items() <= said.items()
+    if told and all(
         name in status.get(where, {}) and quantity(name, status[where][name]) == number
         for name, number in resources.items()
         for where in ("capacity", "allocatable")
     ):
         return False
     amounts = {name: str(number) for name, number in resources.items()}
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    same = known.get("status") == condition["status"] and known.get("lastTransitionTime")
+    times = {"lastHeartbeatTime": now, "lastTransitionTime": same or now}
     access.call(
         "PATCH",
         f"/api/v1/nodes/{node}/status",
         {
             "metadata": {"annotations": dict(annotations)},
-            "status": {"capacity": amounts, "allocatable": amounts},
+            "status": {
+                "capacity": amounts,
+                "allocatable": amounts,
+                "conditions": [{**condition, **times}],
+            },
         },
+        STRATEGIC,
     )
     return True
 

@@ -27,7 +27,7 @@ from ..dialects import GROUP, IDLE_PARK
 from ..errors import CgpuError
 from ..oci import cdi
 from ..request.model import Card
-from ..tree import group, names, procfs
+from ..tree import authority, group, names, procfs
 from . import annotated, apiserver, messages, placement, pods
 from .families import MAX_IDS, Config, Family, capacity, room
 from .health import Health
@@ -40,6 +40,8 @@ from .pods import Part, Pod
 CDI_DIRECTORY = cdi.DIRECTORIES[1]
 #: The node's cards, for a scheduler that places by card; on a pod: those that it chose.
 ANNOTATION = "scheduling.cgpu.io/cards"
+#: Of the node: whether the module limits its pods, or the agent in its place.
+CONDITION = "CgpuModule"
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +172,18 @@ class Node:
             for card in cards
         ]
         text = json.dumps(described, separators=(",", ":"))
-        return apiserver.publish(self.access, self.name, wanted, {ANNOTATION: text})
+        said = {ANNOTATION: text}
+        return apiserver.publish(self.access, self.name, wanted, said, self._condition())
+
+    def _condition(self) -> dict[str, str]:
+        """Return what the node's status says of who limits its pods, and why it is the agent."""
+        if not procfs.is_users(self.root()):
+            told = ("True", "ModuleLoaded", "the module cgpu_km limits the pods of this node")
+        else:
+            why = authority.because(self.place.prefix)
+            message = "the agent limits the pods of this node that name its runtime (cgpu)"
+            told = ("False", "AgentInstead", f"{message}: {why}" if why else message)
+        return dict(zip(("type", "status", "reason", "message"), (CONDITION, *told), strict=True))
 
     # ---- who gets which
 

@@ -12,6 +12,9 @@ import os
 from ..errors import CgpuError
 from . import procfs
 
+#: Why a host has the agent and no module, as whoever installed it was told.
+BECAUSE = "var/lib/cgpu/agent-because"
+
 _BOTH = (
     "the module and the agent both share this host's cards, without knowing each other's"
     " promises: end {whom} (`systemctl stop cgpu`, if it is a service), or unload the module"
@@ -21,6 +24,15 @@ _BOTH = (
 def is_modules(prefix: str = "/") -> bool:
     """Whether the module is loaded, also while it has no core or no driver."""
     return os.path.isdir(prefix.rstrip("/") + procfs.KERNEL_DOOR)
+
+
+def because(prefix: str = "/") -> str:
+    """Return why this host was given the agent and no module; nothing, if nobody wrote it down."""
+    try:
+        with open(f"{prefix.rstrip('/')}/{BECAUSE}", encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def refuse_beside_module() -> None:

@@ -59,12 +59,12 @@ exit 0
 class Cluster:
     """Control plane and node; entered, the node is ready."""
 
-    def __init__(self, helm: Helm, scheduler: Any = None) -> None:
+    def __init__(self, helm: Helm, scheduler: Any = None, *, systemd: bool = False) -> None:
         self.helm = helm
         self.directory = Path(tempfile.mkdtemp(prefix="cgpu-cluster-"))
         self.programs = programs()
         self.api = ControlPlane(self.programs, self.directory, [NODE], scheduler)
-        self.node = Node(NODE, self.api.port)
+        self.node = Node(NODE, self.api.port, systemd=systemd)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Cluster:

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import artefacts
+from tests.cluster import artefacts, systemd
 from tests.cluster.control_plane import HOST_FROM_GUEST
 from tests.host import nvml
 from tests.vm import installed, kernels, loaded, modules
@@ -55,13 +55,23 @@ class Node:
 
     Args:
         port: of the API server on this machine.
+        systemd: the node has a stand-in for systemd, which has its daemons and units.
 
     Attributes:
         shared: a directory that both see, here; in the guest it is ``/run/vm``.
     """
 
-    def __init__(self, name: str, port: int, *, cards: int = 2, memory: str = "6G") -> None:
+    def __init__(
+        self,
+        name: str,
+        port: int,
+        *,
+        cards: int = 2,
+        memory: str = "6G",
+        systemd: bool = False,
+    ) -> None:
         self.name = name
+        self.systemd = systemd
         self.port = port
         self.cards = cards
         self._kernel = kernels.fetch("6.1")
@@ -76,7 +86,7 @@ class Node:
         for directory in (NVML, STATE):
             (self.shared / directory).mkdir()
         nvml.make_library(self.shared / NVML, f"{SHARE}/{STATE}")
-        told = {**self.made, "cards": self.cards, "port": self.port}
+        told = {**self.made, "cards": self.cards, "port": self.port, "systemd": self.systemd}
         (self.shared / "made.json").write_text(json.dumps(told))
         try:
             self._vm.start([sys.executable, "-m", "tests.cluster.node"])
@@ -157,6 +167,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 class _Guest:
     def __init__(self) -> None:
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self.started: dict[str, tuple[Sequence[str], Mapping[str, str]]] = {}
 
     def prepare(self) -> None:
         made = json.loads((SHARE / "made.json").read_text())
@@ -183,6 +194,8 @@ class _Guest:
         ):
             subprocess.run(["ip", *words], check=True)
         _Proxy(made["port"]).start()
+        if made["systemd"]:
+            systemd.Systemd(self).start()
 
     def serve(self) -> None:
         for number in itertools.count():
@@ -194,6 +207,33 @@ class _Guest:
             draft.write_text(json.dumps(answer))
             draft.rename(SHARE / f"answer-{number}")
 
+    def start(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start a daemon, in the cgroup that systemd would give its service."""
+        with (SHARE / f"{name}.log").open("ab") as log:
+            daemon = self.daemons[name] = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+        self.started[name] = (words, environment)
+        service = SERVICES / f"{name}.service"
+        service.mkdir(exist_ok=True)
+        (service / "cgroup.procs").write_text(str(daemon.pid))
+
+    def restart(self, name: str) -> None:
+        """End a daemon, and start it as before."""
+        self.stop(name)
+        self.start(name, *self.started[name])
+
+    def stop(self, name: str) -> None:
+        """End a daemon by the signal that asks it to, if it runs."""
+        if (daemon := self.daemons.pop(name, None)) is not None:
+            daemon.terminate()
+            daemon.wait()
+
     def answer(self, asked: Mapping[str, Any]) -> object:
         if "kill" in asked:
             process = self.daemons.pop(asked["kill"])
@@ -201,18 +241,7 @@ class _Guest:
             return process.wait()
         words: Sequence[str] = asked.get("words") or asked["run"]
         if "daemon" in asked:
-            with (SHARE / f"{asked['daemon']}.log").open("ab") as log:
-                daemon = self.daemons[asked["daemon"]] = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, **asked["environment"]},
-                    start_new_session=True,
-                )
-            service = SERVICES / f"{asked['daemon']}.service"
-            service.mkdir(exist_ok=True)
-            (service / "cgroup.procs").write_text(str(daemon.pid))
+            self.start(asked["daemon"], words, asked["environment"])
             return None
         done = subprocess.run(
             words,

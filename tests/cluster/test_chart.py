@@ -48,7 +48,7 @@ def api(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
-    for mode in ("none", "module", "agent"):
+    for mode in ("none", "module", "agent", "auto"):
         said = helm("lint", "--strict", helm.chart, *EVERYTHING, *MONITORS, *install(mode)).stdout
         assert "0 chart(s) failed" in said
         assert "WARNING" not in said
@@ -96,6 +96,22 @@ def test_a_ratio_is_told_to_what_publishes_cards(helm: Helm) -> None:
         "--evict",
         *["--overcommit-ratio=150"] * 2,
     ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("module", ["--no-runtimes"]),
+        ("agent", ["--agent", "--restart"]),
+        ("auto", ["--or-agent", "--restart"]),
+    ],
+)
+def test_a_mode_is_told_to_what_installs_a_node(helm: Helm, mode: str, words: list[str]) -> None:
+    options = ("--set", "install.options={--modules=/m}")
+    made = helm("template", "cgpu", helm.chart, *install(mode), *options).stdout
+    command = made.split("- /usr/lib/cgpu/install-on-node\n")[1].split("securityContext")[0]
+    told = re.findall(r"^ *- (.*)$", command, re.MULTILINE)
+    assert told == ["/host", *words, '"--modules=/m"']
 
 
 def test_an_older_cluster_is_told(helm: Helm) -> None:
@@ -147,7 +163,7 @@ def made_by(helm: Helm, api: ControlPlane, *words: str) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("mode", ["none", "module", "agent"])
+@pytest.mark.parametrize("mode", ["none", "module", "agent", "auto"])
 def test_the_api_server_knows_each_field_and_finds_each_recommended_label(
     helm: Helm, api: ControlPlane, mode: str
 ) -> None:
@@ -192,7 +208,7 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("mode", ["none", "module", "agent"])
+@pytest.mark.parametrize("mode", ["none", "module", "agent", "auto"])
 def test_kubeconform_finds_each_object_as_its_schema_has_it(
     helm: Helm, schemas: Path, mode: str, release: str
 ) -> None:

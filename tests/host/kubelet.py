@@ -267,6 +267,7 @@ class ApiPeer:
         #: As an API server with the feature DRADeviceTaints.
         self.taints = True
         self.patches = 0
+        self.conditions: dict[str, Any] = {}
         #: By which somebody has asked for pods.
         self.connections: set[object] = set()
         peer = self
@@ -318,8 +319,11 @@ class ApiPeer:
 
             def do_PATCH(self) -> None:
                 assert self.path == "/api/v1/nodes/node/status"
-                assert self.headers["Content-Type"] == "application/merge-patch+json"
+                assert self.headers["Content-Type"] == "application/strategic-merge-patch+json"
                 body = self.body()
+                conditions = body["status"].pop("conditions")
+                peer.conditions |= {one["type"]: one for one in conditions}
+                peer.node["status"]["conditions"] = list(peer.conditions.values())
                 for part, maps in body.items():
                     for name, values in maps.items():
                         peer.node[part].setdefault(name, {}).update(values)

@@ -22,6 +22,7 @@ from pycgpu.errors import InstallError
 from pycgpu.install import early, installation, journal, launcher
 from pycgpu.install.host import Host, execute
 from pycgpu.install.installation import Options
+from pycgpu.tree import authority
 from tests.host import engine_programs, filehost, program
 from tests.host.coretree import CoreTree
 from tests.host.filehost import CORE, RELEASE, state
@@ -443,3 +444,58 @@ def test_a_command_that_outlives_a_killed_installation_keeps_the_next_one_out(
     monkeypatch.setattr(journal, "PATIENCE_S", 30)
     with journal.alone(host):
         pass
+
+
+@pytest.mark.parametrize(
+    ("change", "refused", "why"),
+    [
+        ({f"lib/modules/{RELEASE}/build/Makefile": None}, None, "linux-headers"),
+        ({"sys/firmware/efi/efivars/SecureBoot-1": "\6\0\0\0\1"}, None, "Secure Boot is on"),
+        ({}, "modprobe cgpu_km", "refused"),
+    ],
+)
+def test_where_no_module_is_built_or_loaded_the_agent_is_installed_and_the_reason_kept(
+    host: Host, change: Any, refused: str | None, why: str
+) -> None:
+    """`--or-agent`; the engines that go on meanwhile are restarted."""
+    for path, content in change.items():
+        target = host.prefix / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink() if content is None else target.write_text(content)
+    containerd = engine_programs.containerd("1.7")
+    engine_programs.install(host.prefix, "usr/bin/containerd", containerd)
+    before = state(host.prefix)
+    kernel = filehost.kernel(host)
+    kernel.refuse = refused
+    said: list[str] = []
+    modules = str(host.prefix / "modules") if refused else None
+    options = Options(dkms=False, modules=modules, or_agent=True, restart=True)
+    advice = installation.install(options, host, said.append)
+    kernel.refuse = None
+    (reason,) = [line for line in said if line.startswith("no module: ")]
+    assert why in reason and "nothing was changed" not in reason
+    assert authority.because(str(host.prefix)) == reason.removeprefix("no module: ")
+    assert (host.prefix / "etc/systemd/system/cgpud.service").exists()
+    assert not (host.prefix / "etc/modules-load.d/cgpu.conf").exists()
+    assert "systemctl restart containerd" in kernel.ran
+    # Its containers would end.
+    assert "systemctl restart docker" not in kernel.ran
+    assert "now run: systemctl restart docker" in advice
+    installation.uninstall(host)
+    assert state(host.prefix) == before
+
+
+def test_where_a_module_loads_no_agent_is_installed_in_its_place(
+    host: Host, options: Options
+) -> None:
+    installation.install(options._replace(or_agent=True), host)
+    assert not (host.prefix / "etc/systemd/system/cgpud.service").exists()
+    assert authority.because(str(host.prefix)) == ""
+
+
+def test_what_is_installed_already_is_no_reason_for_the_agent(host: Host, options: Options) -> None:
+    installation.install(options, host)
+    before = state(host.prefix)
+    with pytest.raises(InstallError, match="is installed already"):
+        installation.install(options._replace(or_agent=True), host)
+    assert state(host.prefix) == before

@@ -214,6 +214,8 @@ def test_every_familys_anchor_is_ids_and_the_rest_stands_in_the_nodes_status(
     assert rig.api.node["status"]["allocatable"] == status
     cards = json.loads(rig.api.node["metadata"]["annotations"][ANNOTATION])
     assert [card["uuid"] for card in cards] == rig.cards
+    said = rig.api.conditions["CgpuModule"]
+    assert (said["status"], said["reason"]) == ("True", "ModuleLoaded")
     assert not rig.node.publish()
 
 

@@ -43,10 +43,12 @@ spec:
           command:
             - /usr/lib/cgpu/install-on-node
             - /host
-            {{- if eq .root.Values.install.mode "agent" }}
-            - --agent
-            {{- else }}
+            {{- if eq .root.Values.install.mode "module" }}
             - --no-runtimes
+            {{- else }}
+            - {{ ternary "--agent" "--or-agent" (eq .root.Values.install.mode "agent") }}
+            # The runtime that pods name under the agent.
+            - --restart
             {{- end }}
             {{- range .root.Values.install.options }}
             - {{ . | quote }}
