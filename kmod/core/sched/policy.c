@@ -104,11 +104,16 @@ static uint64_t effective_weight(uint32_t policy, const struct cgpu_policy_membe
 	return parts(policy, m) << cgpu_min(m->priority, CGPU_POLICY_PRIORITY_STEPS);
 }
 
+static uint64_t within_quota(const struct cgpu_policy_member *m, uint64_t ppm)
+{
+	return m->quota ? cgpu_min(ppm, m->quota * PERCENT_PPM) : ppm;
+}
+
 /* What one that divides the rest has of it at least. Under online it is the class that counts. */
 static uint64_t least_ppm(uint32_t policy, const struct cgpu_policy_member *m)
 {
-	return cgpu_max(m->quota_min * PERCENT_PPM,
-			policy == CGPU_POLICY_ONLINE ? 0 : m->least_ppm);
+	return within_quota(m, cgpu_max(m->quota_min * PERCENT_PPM,
+					policy == CGPU_POLICY_ONLINE ? 0 : m->least_ppm));
 }
 
 /* What the member has whatever the others do; 0: it divides the rest with them. */
@@ -116,11 +121,9 @@ static uint64_t fixed_ppm(uint32_t policy, const struct cgpu_policy_member *m)
 {
 	uint64_t ppm = m->own_ppm;
 
-	if (!m->weight)
-		return 0;
-	if (m->quota && (ppm > m->quota * PERCENT_PPM || (!ppm && policy == CGPU_POLICY_MIXED)))
+	if (!ppm && policy == CGPU_POLICY_MIXED)
 		ppm = m->quota * PERCENT_PPM;
-	return ppm;
+	return m->weight ? within_quota(m, ppm) : 0;
 }
 
 /* Takes the fixed parts off the card. Return: what they leave. */
@@ -151,15 +154,15 @@ static uint64_t fix(uint32_t policy, const struct cgpu_policy_member *members, u
 static uint64_t strict_part(uint32_t policy, uint32_t max_inst, uint64_t room, uint64_t sum,
 			    const struct cgpu_policy_member *m)
 {
-	uint64_t part = parts(policy, m), of_room, cap;
+	uint64_t part = parts(policy, m), ppm;
 
 	/* policy 1: one that opens the card now would be one more */
 	if (policy == CGPU_POLICY_PREEMPTIVE && !m->open)
 		sum += part;
-	of_room = part * room / sum;
-	cap = policy == CGPU_POLICY_AVERAGE || policy == CGPU_POLICY_FIXED ?
-		cgpu_min(part * CGPU_PPM / max_inst, of_room) : of_room;
-	return m->quota ? cgpu_min(cap, m->quota * PERCENT_PPM) : cap;
+	ppm = part * room / sum;
+	if (policy == CGPU_POLICY_AVERAGE || policy == CGPU_POLICY_FIXED)
+		ppm = cgpu_min(part * CGPU_PPM / max_inst, ppm);
+	return within_quota(m, ppm);
 }
 
 /* Return: the parts of those of `take` that are counted under a strict policy. */
@@ -201,8 +204,6 @@ static void strict(uint32_t policy, uint32_t max_inst,
 				continue;
 			cap = strict_part(policy, max_inst, room, sum, &members[i]);
 			least = cgpu_min(least_ppm(policy, &members[i]), room);
-			if (members[i].quota)
-				least = cgpu_min(least, members[i].quota * PERCENT_PPM);
 			if (cap < least) {
 				cap = least;
 				room -= least;
@@ -227,6 +228,15 @@ static void strict(uint32_t policy, uint32_t max_inst,
 		shares[i].floor_ppm++;
 		used++;
 	}
+}
+
+/* Of the level at which shares add up. */
+static uint64_t share_at(uint64_t level, uint32_t policy, const struct cgpu_policy_member *m,
+			 const struct cgpu_policy_share *s)
+{
+	uint64_t ppm = level * effective_weight(policy, m) >> 16;
+
+	return cgpu_max(cgpu_min(ppm, s->ceiling_ppm), s->floor_ppm);
 }
 
 /*
@@ -254,15 +264,9 @@ static void water_fill(uint32_t policy, const struct cgpu_policy_member *members
 		return;
 	for (step = 0; step < 40 && ceilings > room; step++) {
 		level = (low + high) / 2;
-		for (i = 0, sum = 0; i < count; i++) {
-			if (!(take >> i & 1))
-				continue;
-			got = cgpu_min(level * effective_weight(policy, &members[i]) >> 16,
-				       shares[i].ceiling_ppm);
-			if (floors <= room && got < shares[i].floor_ppm)
-				got = shares[i].floor_ppm;
-			sum += got;
-		}
+		for (i = 0, sum = 0; i < count; i++)
+			if (take >> i & 1)
+				sum += share_at(level, policy, &members[i], &shares[i]);
 		if (sum > room)
 			high = level;
 		else
@@ -272,12 +276,9 @@ static void water_fill(uint32_t policy, const struct cgpu_policy_member *members
 	for (i = 0, sum = 0; i < count; i++) {
 		if (!(take >> i & 1))
 			continue;
-		got = cgpu_min(level * effective_weight(policy, &members[i]) >> 16,
-			       shares[i].ceiling_ppm);
-		if (floors > room)
-			got = (uint64_t)shares[i].floor_ppm * room / floors;
-		else if (got < shares[i].floor_ppm)
-			got = shares[i].floor_ppm;
+		/* promised beyond the whole: all are cut alike */
+		got = floors > room ? (uint64_t)shares[i].floor_ppm * room / floors :
+				      share_at(level, policy, &members[i], &shares[i]);
 		shares[i].share_ppm = (uint32_t)got;
 		sum += got;
 	}
@@ -302,12 +303,11 @@ static void conserving(uint32_t policy, const struct cgpu_policy_member *members
 	for (i = 0; i < count; i++) {
 		const struct cgpu_policy_member *m = &members[i];
 		struct cgpu_policy_share *s = &shares[i];
-		uint64_t fixed = fixed_ppm(policy, m), most;
+		uint64_t fixed = fixed_ppm(policy, m);
 
 		if (!m->weight || (mixed && fixed))
 			continue;
-		most = m->quota ? m->quota * PERCENT_PPM : room;
-		s->ceiling_ppm = (uint32_t)(fixed ? fixed : most);
+		s->ceiling_ppm = (uint32_t)(fixed ? fixed : within_quota(m, room));
 		s->floor_ppm = (uint32_t)cgpu_min(fixed ? fixed : least_ppm(policy, m),
 						  s->ceiling_ppm);
 		if (m->open && m->active)
