@@ -18,7 +18,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from pycgpu.errors import CgpuError
@@ -174,7 +174,7 @@ class Parking:
             if one.want_card is None:
                 continue
             wanted = {one.want_card: one.want_bytes}
-            if not self._make_room(one.id, wanted, now_s, self._can_swap_beside):
+            if not self._make_room(one.id, wanted, now_s, for_growth=True):
                 with contextlib.suppress(OSError):
                     self._books.no_room(one.id)
         moved = [one for one in listed if one.state is not State.RUNNING]
@@ -275,17 +275,13 @@ class Parking:
         return needed <= min(left)
 
     def _make_room(
-        self,
-        container_id: str,
-        wanted: dict[int, int],
-        now_s: float,
-        may: Callable[[Sequence[Idler]], bool] = bool,
+        self, container_id: str, wanted: dict[int, int], now_s: float, for_growth: bool = False
     ) -> bool:
         """
         Park who is idle, so that a card has so much more; False: that cannot be had.
 
         Args:
-            may: whether those who would be parked may be.
+            for_growth: nothing leaves the host for it, which must keep room for one more.
         """
         try:
             priority = self._books.priority(container_id)
@@ -298,11 +294,11 @@ class Parking:
         if len(chosen) > self._begun.left(now_s, self._rules.moves_per_min):
             # Whoever waits goes on waiting, if the operator lets anybody be parked by itself.
             return self._rules.moves_per_min >= len(chosen)
-        if not may(chosen):
+        if not chosen or (for_growth and not self._can_swap_beside(chosen)):
             return False
         for one in chosen:
             self._park_idler(one, now_s, container_id)
-        return bool(chosen)
+        return True
 
     def _park_idler(self, idler: Idler, now_s: float, wanted_by: str) -> None:
         self._idlers = [one for one in self._idlers if one.id != idler.id]
