@@ -125,8 +125,10 @@ class Checkpoint:
             helper = self._started()
             assert helper.stdin is not None
             try:
-                helper.stdin.write(f"{operation} {pid}\n".encode())
-                helper.stdin.flush()
+                # It may have ended unseen; nothing to read then tells so.
+                with contextlib.suppress(BrokenPipeError):
+                    helper.stdin.write(f"{operation} {pid}\n".encode())
+                    helper.stdin.flush()
                 return self._line(helper, timeout_s, pid)
             except (OSError, CheckpointError) as error:
                 self._end()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -83,6 +84,23 @@ def test_a_helper_that_ends_or_hangs_is_followed_by_another(
         with pytest.raises(CheckpointError, match=f"state of process 1: {why}"):
             asked.state(1)
         assert asked.state(2) is ProcessState.RUNNING
+
+
+def test_a_helper_that_ends_just_before_it_is_asked_has_ended(
+    helper: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = helper("echo 0 0")
+    asked.start()
+    ended = asked._helper
+    assert ended is not None
+    ended.kill()
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    # It was alive when that was looked at.
+    with monkeypatch.context() as patch:
+        patch.setattr(ended, "poll", lambda: None)
+        with pytest.raises(CheckpointError, match="state of process 1: the helper has ended"):
+            asked.state(1)
+    assert asked.state(2) is ProcessState.RUNNING
 
 
 def test_nobody_waits_for_one_that_is_stopped(
