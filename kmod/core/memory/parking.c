@@ -122,6 +122,19 @@ static uint64_t slack_bytes(const struct cgpu_account *account)
 	return account->unlimited ? slack : minus(slack, over);
 }
 
+/*
+ * What has to be free for it. Who had nearly all of a card would wait for its slack for ever: it
+ * fits without, as it did before, and what is reserved leaves nothing to others.
+ */
+static uint64_t room_bytes(const struct cgpu_account *account, uint64_t card_bytes)
+{
+	uint64_t bytes = account->parked_bytes + slack_bytes(account);
+
+	if (!card_bytes || bytes <= card_bytes)
+		return bytes;
+	return account->parked_bytes < card_bytes ? account->parked_bytes : card_bytes;
+}
+
 int cgpu_parking_reserve(struct cgpu_tenant *tenant, const struct cgpu_room *rooms,
 			 uint64_t now_ns)
 {
@@ -133,11 +146,11 @@ int cgpu_parking_reserve(struct cgpu_tenant *tenant, const struct cgpu_room *roo
 	for (card = 0; card < CGPU_MAX_CARDS; card++) {
 		const struct cgpu_account *account = &accounts[card];
 		uint64_t left = cgpu_room_left(&rooms[card]);
-		uint64_t slack = slack_bytes(account);
+		uint64_t needed = room_bytes(account, rooms[card].card_bytes);
 
-		if (account->parked_bytes > left || slack > left - account->parked_bytes) {
+		if (needed > left) {
 			tenant->parking.short_card = card;
-			tenant->parking.short_bytes = account->parked_bytes + slack - left;
+			tenant->parking.short_bytes = needed - left;
 			return -EAGAIN;
 		}
 	}
