@@ -110,7 +110,7 @@ class Parking:
             except OSError as error:
                 raise ParkError(_reason(container_id, error)) from error
             try:
-                self._leave(pids)
+                self._leave(container_id, pids)
                 self._books.parked(container_id)
             except (CgpuError, OSError) as error:
                 self._settle(container_id, pids)
@@ -397,17 +397,22 @@ class Parking:
             pids.append(pid)
         if not pids:
             raise ParkError(f"{container_id} cannot be parked: no process of it uses CUDA")
+        self._check_host(container_id, {pid: held[pid] for pid in pids})
+        return pids
+
+    def _check_host(self, container_id: str, held: dict[int, int]) -> None:
+        """Raise ParkError if the host has no room for what these processes have."""
         try:
-            host_memory.check({pid: held[pid] for pid in pids})
+            host_memory.check(held)
         except CgpuError as error:
             raise ParkError(f"{container_id} cannot be parked: {error}") from error
-        self._check_budget(container_id, sum(held[pid] for pid in pids))
-        return pids
+        self._check_budget(container_id, sum(held.values()))
 
     def _check_budget(self, container_id: str, size: int) -> None:
         self._read_rules()
         budget = self._rules.park_host_bytes
-        parked = sum(one.parked_bytes for one in self._books.moving())
+        others = [one for one in self._books.moving() if one.id != container_id]
+        parked = sum(one.parked_bytes for one in others)
         if budget and parked + size > budget:
             raise ParkError(
                 f"{container_id} cannot be parked: it has {size // MIB} MiB, and of the"
@@ -424,11 +429,14 @@ class Parking:
         except OSError as error:
             raise ParkError(_reason(container_id, error)) from error
 
-    def _leave(self, pids: Sequence[int]) -> None:
+    def _leave(self, container_id: str, pids: Sequence[int]) -> None:
         for pid in pids:
             if why := stopped.reason(pid):
                 raise CheckpointError(why)
             self._checkpoint.lock(pid)
+        # They may have grown since they were looked at; from here on they cannot.
+        held = self._holders(container_id)
+        self._check_host(container_id, {pid: held.get(pid, 0) for pid in pids})
         for pid in pids:
             self._checkpoint.checkpoint(pid)
 
