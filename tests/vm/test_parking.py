@@ -560,6 +560,8 @@ class Play:
         #: Those that were told something and have not answered.
         self.owes: dict[str, str] = {}
         self.moves, self.kills = 0, 0
+        #: By kind of step: where a long run spends its time.
+        self.took_s: dict[str, float] = {}
 
     def free(self) -> list[Tenant]:
         return [one for name, one in self.tenants.items() if name not in self.owes]
@@ -602,7 +604,14 @@ class Play:
             self.place.park(one.name)
             self.moves += 1
         except CgpuError as error:
-            assert any(told in str(error) for told in ("parked already", *self.KILLED)), error
+            told = ("parked already", *self.KILLED)
+            assert any(why in str(error) for why in told), f"{error}; {self.found(one)}"
+
+    def found(self, one: Tenant) -> str:
+        """What is to be seen of one of whom something unforeseen is told."""
+        texts = [self.place.root / f"0/{one.name}" / node for node in ("state", "procs")]
+        said = [text.read_text() if text.exists() else "no file" for text in texts]
+        return f"status {one.child.poll()}, {said}, {self.place.moving().get(one.name)}"
 
     def resume(self) -> None:
         one = self.random.choice(list(self.tenants.values()))
@@ -642,7 +651,10 @@ class Play:
             able = [self.kill]
         elif self.tenants and self.random.random() < 0.005:
             able = [self.kill_mover]
-        self.random.choice(able)()
+        step, begun_s = self.random.choice(able), time.monotonic()
+        step()
+        took_s = time.monotonic() - begun_s
+        self.took_s[step.__name__] = self.took_s.get(step.__name__, 0.0) + took_s
         self.hear()
 
     def end(self) -> None:
@@ -671,7 +683,9 @@ def test_no_container_comes_back_to_a_card_that_has_no_room_for_it(
         play.step()
         if number % 100 == 0:
             print(f"{number} steps, {play.moves} moves, {play.kills} kills,"
-                  f" {time.monotonic() - begun_s:.0f} s", flush=True)  # fmt: skip
+                  f" {time.monotonic() - begun_s:.0f} s, of them"
+                  f" {', '.join(f'{kind} {s:.0f}' for kind, s in play.took_s.items())}",
+                  flush=True)  # fmt: skip
     play.end()
     play.end()
     for one in play.tenants.values():
