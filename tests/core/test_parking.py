@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycgpu.core import MAX_CARDS, Tenant, Topology, ffi, lib
-from pycgpu.tree.moving import State
+from pycgpu.tree.moving import Moving, State
 from tests.core.parking_card import (
     CARD,
     MIB,

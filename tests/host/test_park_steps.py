@@ -199,6 +199,8 @@ def pretended(node: Node) -> dict[str, Any]:
         "rules": mock.Mock(
             changed_ns=lambda: 5, load=lambda: Rules(park_host_bytes=BUDGET), PATH="it"
         ),
+        "began": mock.Mock(before=lambda pid, now_ns: True),
+        "stopped": mock.Mock(reason=lambda pid: ""),
         "nvml_library": mock.Mock(begin=lambda: False),
         "time": mock.Mock(monotonic=node.now, sleep=lambda pause_s: None),
     }
