@@ -339,8 +339,7 @@ static uint32_t leak_ppm(const struct cgpu_sched *s, uint32_t slot)
 {
 	uint32_t ppm = s->slot[slot].fair.full_ppm / CGPU_DEMAND_BUSY_SHARE;
 
-	return (uint32_t)cgpu_max(cgpu_min(ppm, CGPU_PPM / CGPU_DEMAND_BUSY_LEAK),
-				  CGPU_PPM / CGPU_DEMAND_BUSY_LEAK_LEAST);
+	return (uint32_t)cgpu_min(ppm, CGPU_PPM / CGPU_DEMAND_BUSY_LEAK);
 }
 
 /* The state of one changed: a sleep begins, or ends. */

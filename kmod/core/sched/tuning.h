@@ -262,13 +262,9 @@ enum cgpu_sched_tuning {
 	 * takes the rest of a submission for work, more leaves silent work uncharged for longer
 	 */
 	CGPU_DEMAND_BUSY_NS = CGPU_DEMAND_PATIENCE_MAX_NS / 2,
-	/*
-	 * model: of it a quarter of the share leaks, an eighth of the time at most, a
-	 * 256th at least
-	 */
+	/* model: of it a quarter of the share leaks, an eighth of the time at most */
 	CGPU_DEMAND_BUSY_SHARE = 4,
 	CGPU_DEMAND_BUSY_LEAK = 2 * CGPU_DEMAND_BUSY_SHARE,
-	CGPU_DEMAND_BUSY_LEAK_LEAST = 256,
 	/*
 	 * model: such work is waited for up to so long after its last submission. Longer
 	 * kernels are doubted
