@@ -630,9 +630,6 @@ static void repay(struct cgpu_sched *s)
 			if (!cgpu_is_awake(s, i) || !f->use_from_ns || f->since_ns > f->use_from_ns)
 				continue;
 			ns = (int64_t)f->use_ran_ns - (int64_t)f->use_due_ns;
-			/* its processor held it up */
-			if (ns < 0 && cgpu_is_kept(s, i))
-				continue;
 			if (!pass && ns > 0)
 				more += ns;
 			else if (!pass)
