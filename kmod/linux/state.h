@@ -14,7 +14,7 @@
  * who forgets it.
  */
 #ifndef CGPU_STATE_VERSION /* a test builds one that does not fit */
-#define CGPU_STATE_VERSION 33
+#define CGPU_STATE_VERSION 34
 #endif
 
 struct cgpu_state {

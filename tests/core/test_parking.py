@@ -156,6 +156,58 @@ def test_slack_does_not_add_up_over_many_returns(limit: int | None) -> None:
     assert one.used <= 100 * MIB + lib.CGPU_RETURN_SLACK_BYTES + (140 * MIB >> 8)
 
 
+def charge(one: Tenant, pid: int, size: int) -> int:
+    lib.cgpu_tenant_enter(one.raw, pid)
+    try:
+        return int(lib.cgpu_account_charge(ffi.addressof(one.raw, "ledger"), 0, size))
+    finally:
+        lib.cgpu_tenant_leave(one.raw)
+
+
+def uncharge(one: Tenant, size: int) -> None:
+    lib.cgpu_account_uncharge(ffi.addressof(one.raw, "ledger"), 0, size)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_another_process_frees_meanwhile_is_not_kept(late: bool) -> None:
+    """A notebook's next program begins while the one before is parked. *late*: files close late."""
+    one = tenant()
+    account, other = one.raw.ledger.account[0], OWN + 1
+    assert charge(one, OWN, 40 * MIB) == 0
+    assert begin(one) == 0
+    # It grows before it is locked.
+    assert charge(one, OWN, 10 * MIB) == 0
+    if not late:
+        uncharge(one, 50 * MIB)
+    assert lib.cgpu_parking_parked(one.raw, 2) == 0
+    assert charge(one, other, 30 * MIB) == 0
+    uncharge(one, 30 * MIB)
+    if late:
+        # Until then nobody knows whose that was.
+        assert account.parked_bytes == 30 * MIB
+        uncharge(one, 50 * MIB)
+    for _ in range(10):
+        assert charge(one, other, 30 * MIB) == 0
+        uncharge(one, 30 * MIB)
+    assert (account.current_bytes, account.parked_bytes) == (0, 50 * MIB)
+    assert charge(one, other, 50 * MIB) == 0
+    assert charge(one, other, 1) == -errno.ENOSPC
+    uncharge(one, 50 * MIB)
+
+    rooms = ffi.new("struct cgpu_room[]", MAX_CARDS)
+    rooms[0].card_bytes = 100 * MIB
+    assert lib.cgpu_parking_reserve(one.raw, rooms, 3) == 0
+    # What it takes back it may free again amid its return, which is the driver's affair.
+    for size in (50, 20):
+        assert charge(one, OWN, size * MIB) == 0
+        uncharge(one, 20 * MIB)
+        assert account.parked_bytes == 20 * MIB
+    assert charge(one, OWN, 20 * MIB) == 0
+    assert lib.cgpu_parking_end(one.raw, 4) == 0
+    uncharge(one, 50 * MIB)
+    assert (account.current_bytes, account.parked_bytes) == (0, 0)
+
+
 def test_events_tell_what_a_step_has_changed() -> None:
     card = Card(0)
     while not card.ones:

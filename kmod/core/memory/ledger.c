@@ -111,6 +111,9 @@ int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t byte
 		return -ENOSPC;
 	}
 	draw(account, own);
+	/* what grows until it is locked is parked, too, and what is taken back may be freed again */
+	if (card < CGPU_MAX_CARDS)
+		account->leaving_bytes += ledger->park_state == CGPU_PARK_PARKING ? bytes : own;
 	account->current_bytes += bytes;
 	if (account->current_bytes > account->peak_bytes)
 		account->peak_bytes = account->current_bytes;
@@ -119,10 +122,13 @@ int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t byte
 
 void cgpu_account_uncharge(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes)
 {
-	ledger->account[card].current_bytes -= bytes;
-	/* whoever freed it: no more is kept for the container than it may have */
-	if (ledger->park_state != CGPU_PARK_RUNNING && card < CGPU_MAX_CARDS)
-		ledger->account[card].parked_bytes += bytes;
+	struct cgpu_account *account = &ledger->account[card];
+	uint64_t parked = bytes < account->leaving_bytes ? bytes : account->leaving_bytes;
+
+	account->current_bytes -= bytes;
+	/* whoever freed it: no more is kept than those had that left */
+	account->leaving_bytes -= parked;
+	account->parked_bytes += parked;
 }
 
 int cgpu_charge_new(struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes,

@@ -39,6 +39,7 @@ struct cgpu_account {
 	uint64_t peak_bytes;
 	uint64_t parked_bytes; /* off the card, and still the container's: parking.h */
 	uint64_t slack_bytes;  /* more than that, which its processes may take as they come back */
+	uint64_t leaving_bytes; /* of current, what is parked when it is freed */
 	uint64_t room_bytes;   /* what the card has for it beside what others come back to */
 	uint64_t oom;      /* allocations answered with NV_ERR_NO_MEMORY */
 	uint64_t refused;  /* other requests that were refused */

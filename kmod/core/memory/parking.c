@@ -58,6 +58,8 @@ static void change_state(struct cgpu_tenant *tenant, uint32_t state, uint64_t no
 int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_t count,
 		       bool held, uint64_t now_ns)
 {
+	uint32_t card;
+
 	if (tenant->ledger.park_state != CGPU_PARK_RUNNING)
 		return -EBUSY;
 	if (tenant->role != CGPU_ROLE_ALONE)
@@ -69,6 +71,9 @@ int cgpu_parking_begin(struct cgpu_tenant *tenant, const uint32_t *pids, uint32_
 	tenant->parking.held = held;
 	tenant->parking.asked_ns = 0;
 	tenant->parking.short_card = CGPU_NO_CARD;
+	for (card = 0; card < CGPU_MAX_CARDS; card++)
+		tenant->ledger.account[card].leaving_bytes =
+			tenant->ledger.account[card].current_bytes;
 	change_state(tenant, CGPU_PARK_PARKING, now_ns);
 	return 0;
 }
@@ -170,6 +175,7 @@ int cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns)
 	for (card = 0; card < CGPU_MAX_CARDS; card++) {
 		tenant->ledger.account[card].parked_bytes = 0;
 		tenant->ledger.account[card].slack_bytes = 0;
+		tenant->ledger.account[card].leaving_bytes = 0;
 	}
 	tenant->parking.count = 0;
 	tenant->parking.held = false;

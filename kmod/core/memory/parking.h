@@ -4,8 +4,9 @@
  *
  *   running --begin--> parking --parked--> parked --reserve--> resuming --end--> running
  *
- * From begin to end, what is freed on a card stays the container's: it counts against its limit,
- * and only its parked processes take it again. While it moves, in either direction, that room is
+ * What it has at the begin, and what it takes until it is parked, stays the container's when it is
+ * freed: it counts against its limit, and only its parked processes take it again. What others of
+ * its processes take and free meanwhile does not. While it moves, in either direction, that room is
  * reserved on the card. Only what is parked gives its room to others. A container that fails to
  * park ends at once, in the room that it had.
  */

@@ -19,7 +19,7 @@
  * places catches who forgets it.
  */
 #ifndef CGPU_AGENT_STATE_VERSION /* a test builds one that does not fit */
-#define CGPU_AGENT_STATE_VERSION 5
+#define CGPU_AGENT_STATE_VERSION 6
 #endif
 
 /* Of user space on x86-64 and arm64 with 48 bits; neither programs nor mmap() get there. */
