@@ -120,8 +120,9 @@ TABLES: dict[str, tuple[Row, ...]] = {
         ),
         Row("a gate call, mean, µs", "weights", r"^gate call, average"),
         Row(
-            *("8 GiB parked / back / from a call to its result, s", "parking", r"GiB: out"),
-            beside=(r"GiB: back", r"GiB: from"),
+            *("8 GiB parked / back / from a call to its result, s (huge pages)", "parking"),
+            r"GiB: out",
+            beside=(r"GiB: back", r"GiB: from the call to"),
         ),
         Row("20 parked: looking after them, % of a processor", "parking", r"looking after"),
         Row("agent: a server beside a trainer", "serving", r"default: agent's CPU"),

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pycgpu.agent import moves
 from pycgpu.errors import CgpuError
@@ -101,33 +101,65 @@ def moved_s(name: str) -> float:
     return table(f"0/{name}/stat").get("moves_ns", 0) / 1e9
 
 
+class Spent(NamedTuple):
+    """The clock, and what a process has had: of a processor, of its kernel's part, of pages."""
+
+    at_s: float
+    processor_s: float
+    kernel_s: float
+    faults: float
+
+    @classmethod
+    def now(cls, pid: int) -> Spent:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        user_s, kernel_s = (int(word) / os.sysconf("SC_CLK_TCK") for word in words[11:13])
+        return cls(time.monotonic(), user_s + kernel_s, kernel_s, int(words[7]))
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+def tell_huge_pages(bench: Bench) -> None:
+    """The copy on the host is the program's memory: in pages of 4 KiB unless the host says more."""
+    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    bench.report.check("the host's transparent huge pages", enabled.strip())
+
+
 def park_natively(bench: Bench) -> None:
     """What the driver alone takes: out and back, one time after another, without any door."""
-    moved: list[tuple[float, float]] = []
+    tell_huge_pages(bench)
+    moved: dict[str, list[Spent]] = {"out": [], "back": []}
     program, checkpoint = [sys.executable, NOTEBOOK, SIZE_GIB, 1], Checkpoint()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    ways = {
+        "out": (checkpoint.lock, checkpoint.checkpoint),
+        "back": (checkpoint.restore, checkpoint.unlock),
+    }
     with ended(start(program, "", dict(os.environ), **pipes)) as (process,):
         found = Asked(process)
         load(found)
         cell(found)
         for _ in range(MOVES):
-            began_s = time.monotonic()
-            checkpoint.lock(process.pid)
-            checkpoint.checkpoint(process.pid)
-            out_s = time.monotonic()
-            checkpoint.restore(process.pid)
-            checkpoint.unlock(process.pid)
-            moved.append((out_s - began_s, time.monotonic() - out_s))
+            for way, steps in ways.items():
+                before = Spent.now(process.pid)
+                for step in steps:
+                    step(process.pid)
+                moved[way].append(Spent.now(process.pid).since(before))
             cell(found)
     checkpoint.close()
-    for way, at in (("out", 0), ("back", 1)):
-        took_s = statistics.median(one[at] for one in moved)
-        bench.report.check(f"{SIZE_GIB} GiB, the driver alone: {way}", took_s, "s")
+    for way, all_spent in moved.items():
+        spent = Spent(*map(statistics.median, zip(*all_spent, strict=True)))
+        name = f"{SIZE_GIB} GiB, the driver alone: {way}"
+        bench.report.check(name, spent.at_s, "s")
+        bench.report.check(f"{name}, of a processor", spent.processor_s, "s")
+        bench.report.check(f"{name}, of that in the kernel", spent.kernel_s, "s")
+        bench.report.check(f"{name}, faults of pages", spent.faults)
 
 
 def parking(bench: Bench) -> None:
     """Times of moves, what they cost a server beside them, and what parked ones cost the host."""
     report = bench.report
+    tell_huge_pages(bench)
     with notebook("n", SIZE_GIB) as found:
         load(found)
         alone_s = statistics.median(cell(found)[0] for _ in range(MOVES))
@@ -149,6 +181,8 @@ def parking(bench: Bench) -> None:
         report.most(f"{SIZE_GIB} GiB: out", out_s, 4, "s")
         report.most(f"{SIZE_GIB} GiB: back", back_s, 1.6, "s")
         report.most(f"{SIZE_GIB} GiB: from the call to its result", call_s, 1.7, "s")
+        seen_s = statistics.median(row[3] - row[2] for row in rows)
+        report.most(f"{SIZE_GIB} GiB: from the call until its return begins", seen_s, 0.1, "s")
         report.equal(f"{SIZE_GIB} GiB: its content is the same", same, True)
         beside_a_server(bench)
     wait_for_end()

@@ -195,6 +195,27 @@ def test_swap_that_is_not_encrypted_is_a_note(
     assert all(name is not None and name[0] in one.text for one in found)
 
 
+@pytest.mark.parametrize(
+    ("enabled", "told"),
+    [
+        ("always [madvise] never\n", True),
+        ("always madvise [never]\n", True),
+        ("[always] madvise never\n", False),
+        (None, False),
+    ],
+)
+def test_small_pages_that_make_moves_slow_are_a_note(
+    rig: Rig, enabled: str | None, told: bool
+) -> None:
+    if enabled is not None:
+        path = rig.path / "sys/kernel/mm/transparent_hugepage/enabled"
+        path.parent.mkdir(parents=True)
+        path.write_text(enabled)
+    found = rig.found()
+    assert [one.level for one in found] == ([NOTE] if told else [])
+    assert all("echo always" in one.remedy for one in found)
+
+
 def test_swap_in_a_volume_above_an_encrypted_disk_is_encrypted(rig: Rig) -> None:
     block = rig.path / "sys/class/block"
     for device, uuid in (("dm-1", "LVM-0"), ("dm-0", "CRYPT-LUKS2-0-disk")):

@@ -15,6 +15,8 @@ from ...tree import cards, procfs, status
 from .finding import NOTE, WARN, Finding
 from .host import Host
 
+_HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/enabled"
+
 
 def overcommit(host: Host) -> Iterator[Finding]:
     """What cards promise beyond their memory could be parked on the host."""
@@ -51,6 +53,7 @@ def overcommit(host: Host) -> Iterator[Finding]:
     for one in found:
         yield from _containers(one, proc)
     yield from _swap(host)
+    yield from _small_pages(host)
 
 
 def _surplus_bytes(one: status.CardStatus) -> int:
@@ -166,6 +169,19 @@ def _swap(host: Host) -> Iterator[Finding]:
                 f"swap {name} is not encrypted, and parked memory may be written there",
                 "encrypt it (crypttab), or `swapoff` it",
             )
+
+
+def _small_pages(host: Host) -> Iterator[Finding]:
+    """Say that moves could be faster: the driver asks for no huge pages, so that the host must."""
+    enabled = host.read(_HUGE_PAGES)
+    if enabled and "[always]" not in enabled:
+        yield Finding(
+            NOTE,
+            "overcommit",
+            f"/{_HUGE_PAGES} is not `always`: parking takes 1.3 to 1.4 times as long in small pages",
+            f"`echo always > /{_HUGE_PAGES}`, and transparent_hugepage=always on the kernel's"
+            " command line",
+        )
 
 
 def _is_plain(prefix: Path, name: str) -> bool:
