@@ -178,9 +178,9 @@ def _small_pages(host: Host) -> Iterator[Finding]:
         yield Finding(
             NOTE,
             "overcommit",
-            f"/{_HUGE_PAGES} is not `always`: parking takes 1.3 to 1.4 times as long in small pages",
-            f"`echo always > /{_HUGE_PAGES}`, and transparent_hugepage=always on the kernel's"
-            " command line",
+            f"/{_HUGE_PAGES} is not `always`: parking takes 1.3 to 1.4 times as long in small"
+            " pages",
+            f"`echo always > /{_HUGE_PAGES}`, and boot with transparent_hugepage=always",
         )
 
 
