@@ -372,12 +372,14 @@ class Parking:
         if why := _stand_still(held):
             raise ParkError(f"{container_id} cannot be parked: {why}")
         self._checkpoint.start()
-        pids = []
+        pids, unknown = [], ""
         for pid, size in held.items():
             try:
                 state = self._checkpoint.state(pid)
             except CheckpointError as error:
+                # Of a monitoring tool, say, the driver does not know.
                 if not size:
+                    unknown = unknown or str(error)
                     continue
                 raise ParkError(f"{container_id} cannot be parked: {error}") from error
             if state is ProcessState.GONE:
@@ -396,7 +398,8 @@ class Parking:
                 )
             pids.append(pid)
         if not pids:
-            raise ParkError(f"{container_id} cannot be parked: no process of it uses CUDA")
+            why = unknown or "no process of it uses CUDA"
+            raise ParkError(f"{container_id} cannot be parked: {why}")
         self._check_host(container_id, {pid: held[pid] for pid in pids})
         return pids
 

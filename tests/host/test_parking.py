@@ -857,6 +857,30 @@ def test_a_process_that_has_the_number_of_one_that_ended_is_not_moved(tmp_path: 
         child.kill()
 
 
+class Helpless(Checkpoint):
+    """Its helper is killed each time that it is asked."""
+
+    def start(self) -> None:
+        pass
+
+    def state(self, pid: int) -> ProcessState:
+        raise CheckpointError("the helper has ended")
+
+
+@pytest.mark.parametrize("size", [0, 5 << 20])
+def test_a_helper_that_ends_is_told_of_and_not_that_nobody_uses_cuda(
+    tmp_path: Path, size: int
+) -> None:
+    root = make_tree(tmp_path / "tree")
+    (root / "parking").write_text("")
+    card = root / "container/c/0"
+    card.mkdir(parents=True)
+    (card / "group").write_text("-\n")
+    (card / "procs").write_text(f"{os.getpid()} 7 {size} python3\n")
+    with pytest.raises(CgpuError, match=r"^c cannot be parked: the helper has ended$"):
+        Parking(Books(Files(str(root))), Helpless()).park("c")
+
+
 def test_who_hangs_amid_its_return_keeps_others_waiting_for_a_tenth_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
