@@ -207,7 +207,7 @@ class Parking:
         for one in moved:
             is_new = one.state is State.PARKED and one.id not in self._watched
             if is_new:
-                self._watched[one.id] = [Process(pid) for pid in one.pids]
+                self._watched[one.id] = [Process(pid) for pid in _own(one)]
             if (
                 is_new
                 or one.asked_ns

@@ -34,6 +34,8 @@ _MAPS_AGE_S = 5.0
 #: A look is at most this part of a processor, however often the process runs.
 _SHARE = 0.001
 _PAUSE_MAX_S = 1.0
+#: Of so many threads a file is kept open; a tenant may have any number of them.
+_KEPT = 256
 #: Before one is parked by itself.
 _WORK_LOOKS, _WORK_PAUSE_S = 3, 0.01
 
@@ -138,7 +140,11 @@ class Process:
     def _syscall(self, tid: str) -> list[bytes]:
         fd = self._threads.get(tid)
         if fd is None:
-            fd = os.open(f"{self._directory}/task/{tid}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+            path = f"{self._directory}/task/{tid}/syscall"
+            if len(self._threads) >= _KEPT:
+                with open(path, "rb") as file:
+                    return file.read().split()
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._threads[tid] = fd
         return os.pread(fd, 512, 0).split()
 

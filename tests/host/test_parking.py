@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -717,7 +718,8 @@ def test_a_look_at_who_is_parked_opens_nothing_anew_and_costs_little(tmp_path: P
         children = [stack.enter_context(subprocess.Popen(["sleep", "600"])) for _ in range(20)]
         for child in children:
             stack.callback(child.kill)
-        lines = [f"c{n} state=parked since_ns=5 bytes=6 pid={one.pid}\n"
+        now_ns = time.monotonic_ns()
+        lines = [f"c{n} state=parked since_ns={now_ns} bytes=6 pid={one.pid}\n"
                  for n, one in enumerate(children)]  # fmt: skip
         (root / "parking").write_text("".join(lines))
         found = Parking(Books(Files(str(root))))
@@ -738,6 +740,30 @@ def test_a_look_at_who_is_parked_opens_nothing_anew_and_costs_little(tmp_path: P
         (root / "parking").write_text("")
         found.look(200.0)
         assert len(os.listdir("/proc/self/fd")) == opened - 2 * 20, "of each itself, and a thread"
+
+
+MANY_THREADS = """
+import threading
+for _ in range(400):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("ready", flush=True)
+input()
+"""
+
+
+def test_a_tenant_of_many_threads_does_not_use_up_the_files_that_may_be_open() -> None:
+    pipe = subprocess.PIPE
+    program = [sys.executable, "-c", MANY_THREADS]
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(subprocess.Popen(program, stdin=pipe, stdout=pipe))
+        stack.callback(child.kill)
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        await_rest(child.pid)
+        opened = len(os.listdir("/proc/self/fd"))
+        with contextlib.closing(Process(child.pid)) as found:
+            assert not found.wants(1.0)
+            assert 200 < len(os.listdir("/proc/self/fd")) - opened < 300
+        assert len(os.listdir("/proc/self/fd")) == opened
 
 
 def await_rest(pid: int) -> None:
@@ -851,6 +877,9 @@ def test_a_process_that_has_the_number_of_one_that_ended_is_not_moved(tmp_path: 
         found.resume("c")
         assert driver.state(0) is ProcessState.CHECKPOINTED
         assert (root / "inst_ctl").read_text() == "running c"
+        root, found = left(tmp_path / "seen", "parked", driver, child.pid, since_ns)
+        found.look(0.0)
+        assert (root / "inst_ctl").read_text() == "running c", "its own processes have ended"
         _, found = left(tmp_path / "again", "parked", driver, child.pid, time.monotonic_ns())
         found.resume("c")
         assert driver.state(0) is ProcessState.RUNNING
