@@ -396,6 +396,18 @@ def test_who_is_idle_is_parked_for_one_that_comes_back(place: Place) -> None:
     assert idle.line() == "worked"
 
 
+def test_one_that_has_all_of_a_card_comes_back_to_it(place: Place) -> None:
+    """There is no room beside it for what a return may take for a moment."""
+    one = place.start("one")
+    for size in (400, 100, 30, 10, 3, 1):
+        while one.ask(f"more {size}") == "has":
+            pass
+    for _ in range(2):
+        place.park("one")
+        assert one.ask("work") == "worked"
+        until(lambda: one.state() == "running", "the end of its return")
+
+
 def test_a_call_waits_for_room_while_an_idle_container_is_parked_for_it(place: Place) -> None:
     idle, other = place.start("idle", 400, 400), place.start("other", 400)
     (place.root / "0/overcommit_ratio").write_text("200\n")
