@@ -131,7 +131,7 @@ HARMLESS = (
 )
 #: Beginnings that are one dialect's alone, so that what is not known there is a mistyped setting.
 #: (``CGPU_`` is one, too: its dialect sees to that.)
-_FAMILIES = (
+FAMILIES = (
     "ALIYUN_COM_GPU_",
     "AMP_VGPU_",
     "GPU_CONTAINER_",
@@ -420,12 +420,12 @@ def _check_families(env: Mapping[str, str]) -> None:
     from .value import fail
 
     for key, value in env.items():
-        if key.startswith(_FAMILIES) and not _is_setting(key):
+        if key.startswith(FAMILIES) and not _is_setting(key):
             known = [
                 setting
                 for _, _, keys, others in DIALECTS
                 for setting in (*keys, *others)
-                if any(key.startswith(one) and setting.startswith(one) for one in _FAMILIES)
+                if any(key.startswith(one) and setting.startswith(one) for one in FAMILIES)
             ]
             raise fail(key, value, f"unknown; known are {', '.join(known)}")
 

@@ -527,6 +527,11 @@ def test_a_member_shows_its_group_and_leaves_its_compute_to_it() -> None:
     for name in ("weight", "quota", "quota_min", "priority"):
         assert one.store(f"<gpu>/<id>/{name}", "1") == errno.EBUSY
     assert one.state() == before
+    for entity in (one.grant.instance, one.grant.instance + 1):
+        one.grant.entity = entity
+        assert one.store("<gpu>/<id>/idle_park_s", "1") == errno.EBUSY
+    assert one.state() == before
+    assert one.store("<gpu>/<id>/idle_park_s", "0") == 0
     assert one.store("<gpu>/<id>/group", "other") == errno.EACCES
     assert one.store("<gpu>/<id>/memsize", str(2 * GIB)) == 0
 

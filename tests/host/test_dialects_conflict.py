@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pycgpu.dialects import DIALECTS, HARMLESS, request_from, settings
+from pycgpu.dialects import DIALECTS, FAMILIES, HARMLESS, request_from, settings
 from pycgpu.errors import ConflictError, RequestError
 from pycgpu.request import permit
 from pycgpu.request.admission import admit
@@ -259,6 +259,7 @@ def test_no_card_that_was_shown_is_left_without_a_grant_of_its_own(env: Any) -> 
 
 
 @given(st.dictionaries(st.text(max_size=12), st.text(max_size=12), max_size=5))
+@example({"AMP_VGPU_": ""})
 def test_foreign_variables_ask_for_nothing(env: Any) -> None:
-    if not any(key in KEYS or key.startswith(("CGPU_", "EGPU")) for key in env):
+    if not any(key in KEYS or key.startswith((*FAMILIES, "CGPU_", "EGPU")) for key in env):
         assert request_from(env) is None

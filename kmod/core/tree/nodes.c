@@ -555,6 +555,9 @@ static int store_grant(struct cgpu_view *view, uint32_t node, struct cgpu_word t
 	case CGPU_NODE_PRIORITY:
 		return cgpu_grant_set_priority(grant, value);
 	case CGPU_NODE_IDLE_PARK_S:
+		/* no container of a group is ever parked */
+		if (value && view->group && view->group[0])
+			return -EBUSY;
 		return cgpu_grant_set_idle_park_s(grant, value);
 	case CGPU_NODE_OOM_ACTION:
 		grant->oom_action = (uint8_t)value;
