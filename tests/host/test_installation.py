@@ -65,7 +65,7 @@ def test_what_is_installed_is_taken_back_to_the_last_directory(
     parameters = host.prefix / "etc/modprobe.d/cgpu.conf"
     assert parameters.read_text() == "options cgpu_km ungranted=refuse\n"
     assert any(line.startswith("--runtime=nvidia starts cgpu's runtime") for line in advice)
-    assert any("asks for CGPU_MEM=max" in line for line in advice)
+    assert any("with CGPU_MEM=max a container has all" in line for line in advice)
     (order,) = [
         line
         for line in (host.prefix / "etc/systemd/system/cgpu.service").read_text().splitlines()
