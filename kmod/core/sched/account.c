@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Lag, as in EEVDF: an entity's share of the card's clock less what it used. The
- * clock runs while somebody's work does; during a hand-over it stands still, so that
- * the loss is everybody's in proportion, unless part of the card is nobody's: then
- * hand-overs come out of that part (plan.whole). An entity that has one window a
- * period swings around zero: the lag grows while others run and falls while it does
- * itself. Only the difference from that planned swing is an error, and the next
- * window is longer or shorter by half of it.
+ * Lag, as in EEVDF: an entity's share of the card's clock less what it used. The clock runs while
+ * some container's work does, and stands still during a hand-over. So all entities lose in
+ * proportion, unless part of the card is nobody's: then hand-overs come out of that part
+ * (plan.whole). The lag of an entity with one window a period swings around zero. It grows while
+ * others run and falls while the entity itself does. Only the difference from that planned swing is
+ * an error, and the next window is longer or shorter by half of it.
  *
- * Lag above zero is capped at one period's grant; below zero it is kept while the
- * entity is away and when the plan changes. So nothing is gained by pausing, or by
- * closing the card just before the tick.
+ * Lag above zero is capped at one period's grant. Lag below zero is kept while the entity is away
+ * and when the plan changes. So nothing is gained by pausing, or by closing the card just before
+ * the tick.
  */
 #include "core/sched/account.h"
 
@@ -91,7 +90,7 @@ int64_t cgpu_entity_planned_lag(const struct cgpu_sched *s, uint32_t entity, uin
 		return cgpu_entity_swing(e) - (int64_t)cgpu_part(since, CGPU_PPM - e->share_ppm);
 	}
 	since = (at + s->plan.period_ns - e->offset_ns) % s->plan.period_ns;
-	/* while others have the card, the lag grows from the one value to the other */
+	/* while others have the card, the lag grows from the lower value to the upper */
 	return 2 * cgpu_entity_swing(e) * (int64_t)(since / 1000) /
 		       (int64_t)((s->plan.period_ns - width) / 1000 + 1) -
 	       cgpu_entity_swing(e);
@@ -185,7 +184,7 @@ void cgpu_second_add(struct cgpu_sched_second *of, uint64_t parts, int64_t ns)
 	}
 }
 
-/* Of those who opened the card: who may have work either runs or waits. */
+/* Counts time awake and time throttled for the slots that opened the card. */
 static void count_opened(struct cgpu_sched *s, uint64_t passed_ns)
 {
 	uint32_t i;
@@ -271,7 +270,7 @@ void cgpu_entity_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns)
 {
 	s->used_ns += used_ns;
 	s->slot[slot].stat.used_ns += used_ns;
-	/* its context may stay on the engine while it sleeps */
+	/* a sleeper's context may stay on the engine: that is no use while awake */
 	if (!s->slot[slot].fair.asleep)
 		s->slot[slot].awake_used_ns += used_ns;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The accounts of the scheduler's entities: how far each is behind or ahead of its
- * share. plan and window decide by them, switch_log corrects them by what the card
- * did. Private to core/sched.
+ * The accounts of the scheduler's entities: how far each is behind or ahead of its share. plan and
+ * window decide by them; switch_log corrects them by what the card did. Private to core/sched.
  */
 #ifndef CGPU_CORE_SCHED_ACCOUNT_H
 #define CGPU_CORE_SCHED_ACCOUNT_H
@@ -16,17 +15,17 @@ uint64_t cgpu_part(uint64_t x, uint64_t ppm);
 
 /* The slot is present and holds the card open. */
 bool cgpu_opened(const struct cgpu_sched *s, uint32_t slot);
-/* It does, computes and may have a share. */
+/* The slot holds the card open, computes and may have a share. */
 bool cgpu_competes(const struct cgpu_sched *s, uint32_t slot);
-/* The first slot of those from @slot on; slot_end: there is none. */
+/* The first competing slot from @slot on; slot_end: there is none. */
 uint32_t cgpu_competing_from(const struct cgpu_sched *s, uint32_t slot);
 #define for_each_competing(s, i) \
 	for (i = cgpu_competing_from(s, 0); i < (s)->slot_end; i = cgpu_competing_from(s, i + 1))
 
-/* Its share depends on the others': its window moves when they come and go. */
+/* The entity's share depends on the others': its window moves when they come and go. */
 bool cgpu_entity_is_elastic(const struct cgpu_sched *s, uint32_t entity);
 
-/* As far as is known, nobody will run in the entity's window. */
+/* As far as is known, no container will run in the entity's window. */
 bool cgpu_entity_quiet(const struct cgpu_sched *s, uint32_t entity);
 
 /* The entity was without work recently, and may be again when its window ends. */
@@ -51,7 +50,7 @@ int64_t cgpu_entity_planned_lag(const struct cgpu_sched *s, uint32_t entity, uin
 
 /**
  * cgpu_entity_window_end() - when a window should end
- * @e: whose window it is
+ * @e: the entity that has the window
  * @frame_ns: beginning of its period
  * @then_ns: when it begins, or goes on
  * @cost_ns: of it, still to be lost to the hand-over
@@ -68,46 +67,45 @@ void cgpu_entity_settle(struct cgpu_sched *s, uint32_t entity);
 /* Caps lag above zero at one period's grant. Return: true if it was above. */
 bool cgpu_entity_cap_lag(const struct cgpu_sched *s, struct cgpu_sched_entity *e);
 
-/* It begins anew with such a lag. */
+/* Sets an entity's lag, from which it begins anew. */
 void cgpu_entity_set_lag(struct cgpu_sched *s, uint32_t entity, int64_t lag_ns);
 
 /*
- * Makes the lags add up to zero again after an entity came, went or was capped. The
- * difference is spread by share over those whose windows may move: their order stays,
- * and so does the period's length.
+ * Makes the lags add up to zero again after an entity came, went or was capped. The difference is
+ * spread by share over entities whose windows may move. Their order and the period's length stay.
  */
 void cgpu_entities_balance(struct cgpu_sched *s);
 
-/* Time passed: what was had more than a second, in so many parts, ago is forgotten. */
+/* Forgets what was had more than a second ago; a second is counted in @parts. */
 void cgpu_second_move(struct cgpu_sched_second *of, uint64_t parts, uint64_t now_ns);
-/* The part that is filled now, or was @back parts ago. */
+/* The part that was filled @back parts ago; 0: the one that is filled now. */
 uint32_t *cgpu_second_part(struct cgpu_sched_second *of, uint64_t parts, uint64_t back);
 /*
- * Adds to the part that is filled; what is taken away may have been had in one before, within a
- * sixteenth of a second. In a log that was read late there is more than a second at once: it
- * counts as one, of which there is nothing left for any share.
+ * Adds to the part that is filled. A negative @ns may also be taken from earlier parts, within a
+ * sixteenth of a second. A log that was read late may hold more than a second at once. It counts as
+ * one second, after which nothing of any share is left.
  */
 void cgpu_second_add(struct cgpu_sched_second *of, uint64_t parts, int64_t ns);
 
 /*
- * Counts what was granted, and spent at shut gates, up to @now_ns; charge() also charges the open
+ * Counts what was granted, and spent at shut gates, up to @now_ns. charge() also charges the open
  * window for it.
  */
 void cgpu_entities_grant(struct cgpu_sched *s, uint64_t now_ns);
 void cgpu_entities_charge(struct cgpu_sched *s, uint64_t now_ns);
 
-/* A window was opened, of which so much is lost to hand-overs. */
+/* A window was opened; @unpaid_ns of it will be lost to hand-overs. */
 void cgpu_entities_begin_window(struct cgpu_sched *s, uint64_t unpaid_ns, uint64_t now_ns);
 
-/* What stat shows: the slot ran for so long; the card was handed to the entity. */
+/* For stat: the slot ran for @used_ns; the card was handed to the entity. */
 void cgpu_entity_used(struct cgpu_sched *s, uint32_t slot, uint64_t used_ns);
 void cgpu_entity_switched(struct cgpu_sched *s, uint32_t entity);
 
 /**
  * cgpu_entity_ran_early() - charge a start before the window
  * @s: the scheduler
- * @entity: who started early
- * @before: whose window it started in: that one was idle, its gate still open
+ * @entity: the one that started early
+ * @before: the one in whose window it started: that one was idle, its gate still open
  * @ns: for how long
  * @now_ns: the time
  *

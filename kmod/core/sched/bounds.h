@@ -10,7 +10,7 @@
 
 uint64_t cgpu_max(uint64_t a, uint64_t b);
 uint64_t cgpu_min(uint64_t a, uint64_t b);
-/* What a is beyond b; 0: it is not. */
+/* By how much @a exceeds @b; 0: not at all. */
 uint64_t cgpu_beyond(uint64_t a, uint64_t b);
 
 #endif

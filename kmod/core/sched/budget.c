@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A ceiling holds over any second: what was used within the last one, to within a
- * sixty-fourth, is no more than the ceiling. A container with a claim spends that as fast as it
- * wants. One without a claim is paced: the entity's lag, which under windows by the clock is
- * behind the share, is behind the ceiling here. The container waits while it is ahead by half a
- * window, until it is behind by as much.
+ * A ceiling holds over any second: what was used within the last one, to within a sixty-fourth, is
+ * no more than the ceiling. A container with a claim spends its budget as fast as it wants. One
+ * without a claim is paced. Its entity's lag, which under windows by the clock is behind the share,
+ * is behind the ceiling here. The container waits while it is ahead by half a window, until it is
+ * behind by as much.
  */
 #include "core/sched/budget.h"
 #include "core/sched/account.h"
@@ -38,8 +38,8 @@ bool cgpu_budget_is_used(const struct cgpu_sched *s)
 }
 
 /*
- * So much more is due by the ceiling. Neither is much saved up, nor is a claim that was spent at
- * once paid back twice: the second's sum remembers it.
+ * Adds @ns to what is due by the ceiling. The bounds keep a container from saving up much. They
+ * also keep it from paying twice for a claim spent at once: the second's sum remembers that.
  */
 static void pace(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 {
@@ -72,7 +72,7 @@ void cgpu_budget_use(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 	cgpu_second_add(&s->slot[slot].budget.used, CGPU_SCHED_BUDGET_BINS, ns);
 }
 
-/* The oldest parts leave first. */
+/* The @k-th oldest part: the oldest leave the second first. */
 static uint32_t oldest_ns(struct cgpu_sched_second *used, uint64_t k)
 {
 	return *cgpu_second_part(used, CGPU_SCHED_BUDGET_BINS, CGPU_SCHED_BUDGET_BINS - k);
@@ -81,7 +81,7 @@ static uint32_t oldest_ns(struct cgpu_sched_second *used, uint64_t k)
 /* What was used within the last second. */
 static uint64_t used_ns(struct cgpu_sched_second *used, uint64_t now_ns)
 {
-	/* of the oldest part what is within it */
+	/* the oldest part counts as far as it is within the second */
 	return used->sum_ns - oldest_ns(used, 0) * (now_ns % BIN_NS) / BIN_NS;
 }
 
@@ -119,7 +119,7 @@ uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, boo
 		return NEVER;
 	most = cgpu_part(CGPU_SCHED_SECOND_NS, ppm) + CGPU_SCHED_WINDOW_MIN_NS;
 	used = used_ns(&b->used, now_ns);
-	/* what it runs in its sleep is told late */
+	/* the log tells late what a sleeper runs */
 	if (s->slot[slot].fair.asleep)
 		most -= cgpu_min(most / 2, (CGPU_SWITCH_LOG_DEMAND_NS / 2));
 	again = most - cgpu_min(2 * (uint64_t)half, most / 2);
@@ -127,7 +127,7 @@ uint64_t cgpu_budget_update(struct cgpu_sched *s, uint32_t slot, bool paced, boo
 	b->is_spent = b->is_spent ? used > again : used >= most;
 	lag_ns = s->entity[slot].lag_ns;
 	b->is_ahead = paced && (b->is_ahead ? lag_ns < half : lag_ns <= -half);
-	/* it waited for its budget: what it costs to come to a card that rests is nobody's */
+	/* it waited for its budget, so it is not charged for the entry to an idle card */
 	if (was && !cgpu_budget_is_spent(s, slot) && s->fair.curr >= CGPU_SCHED_SLOTS)
 		cgpu_budget_use(s, slot, -CGPU_SCHED_BUDGET_ENTRY_NS);
 	lag_ns = s->entity[slot].lag_ns;

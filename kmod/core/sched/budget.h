@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What a ceiling allows while windows are made on demand: a budget over a second, spent
- * when it is wanted. Private to core/sched.
+ * Budgets: what a ceiling allows over a second while windows are made on demand. Private to
+ * core/sched.
  */
 #ifndef CGPU_CORE_SCHED_BUDGET_H
 #define CGPU_CORE_SCHED_BUDGET_H
@@ -9,22 +9,25 @@
 #include "core/types.h"
 #include "core/sched/sched.h"
 
-/* The slot may not have the whole card. */
+/* The slot's ceiling is below the whole card. */
 bool cgpu_budget_is_capped(const struct cgpu_sched *s, uint32_t slot);
 
-/* Somebody who holds the card open may not. */
+/* A slot that holds the card open is capped. */
 bool cgpu_budget_is_needed(const struct cgpu_sched *s);
 
-/* The entity's lag is behind the ceiling: windows are made on demand. */
+/* The slot is capped and windows are made on demand: its entity's lag is behind the ceiling. */
 bool cgpu_budget_paces(const struct cgpu_sched *s, uint32_t slot);
 
-/* And ceilings are budgets, not parts of the card as under 0 to 3. */
+/*
+ * A capped slot holds the card open, and ceilings are budgets, not fixed parts as under policies 0
+ * to 3.
+ */
 bool cgpu_budget_is_used(const struct cgpu_sched *s);
 
-/* Time passed: budgets fill, and what was used a second ago is forgotten. */
+/* Fills budgets for the time passed, and forgets what was used a second ago. */
 void cgpu_budgets_fill(struct cgpu_sched *s, uint64_t passed_ns, uint64_t now_ns);
 
-/* The slot used the card, or, below zero, it turned out that it did not. */
+/* Charges the slot for use of the card. @ns below zero takes a charge back. */
 void cgpu_budget_use(struct cgpu_sched *s, uint32_t slot, int64_t ns);
 
 /**

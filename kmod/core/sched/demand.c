@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Whether a container has work is estimated from samples of its channels' submission
- * indices. One sample says little: equal indices may be the gap between two submissions
- * or the beginning of a pause. So a container counts as asleep only after its patience,
- * the average of its gaps (exponentially weighted) and a quarter, within bounds; and
- * only those whose gaps are mostly short are waited for, as a hand-over costs less than
- * waiting does for the rest.
+ * Whether a container has work is estimated from samples of its channels' submission indices. One
+ * sample says little: equal indices may be the gap between two submissions or the beginning of a
+ * pause. So a container counts as asleep only after its patience. Patience is the weighted average
+ * of its gaps and a quarter, within bounds. Only containers whose gaps are mostly short are waited
+ * for: for the others a hand-over costs less than waiting.
  *
- * Samples cost processor time: the pace is bounded by their measured cost, slow while
- * nobody's answer would move a gate, and of each container the channels in use are read
- * first, the others round robin.
+ * Samples cost processor time, so their measured cost bounds the pace. The pace is slow while no
+ * answer would move a gate. Of each container, channels in use are read first, the others round
+ * robin.
  *
- * The indices are the tenant's to write. What a container runs in its sleep by the log
- * of context switches fills a leaky bucket; when that is full it works, whatever the
- * indices say.
+ * The tenant can write the indices. So work that a container runs in its sleep, by the log of
+ * context switches, fills a leaky bucket. A container whose bucket is full counts as working,
+ * whatever the indices say.
  */
 #include "core/sched/demand.h"
 #include "core/sched/account.h"
@@ -32,21 +31,21 @@ void cgpu_demand_forget(struct cgpu_demand *demand, uint32_t slot)
 		memset(&demand->slot[slot], 0, sizeof(demand->slot[slot]));
 }
 
-/* Its next submission usually comes before the card could be handed on and back. */
+/* The next submission usually comes before the card could be handed on and back. */
 static bool waits_for_results(const struct cgpu_demand_slot *d)
 {
 	return d->shorts >= CGPU_DEMAND_SHORT;
 }
 
-/* Looks until each channel that moves has been read. */
+/* The number of looks that read each moving channel once. */
 static uint32_t looks_for_all(const struct cgpu_demand_slot *d)
 {
 	return 1 + (d->hots - (d->hots > 0)) / CGPU_DEMAND_READS;
 }
 
 /*
- * A submission is seen so much later than where one look reads all that move. Bounded: how many
- * channels move is the tenant's affair.
+ * How much later a submission is seen than if one look read all moving channels. The delay is
+ * bounded, because the tenant decides how many channels move.
  */
 static uint64_t late_ns(const struct cgpu_demand *demand, const struct cgpu_demand_slot *d)
 {
@@ -80,7 +79,7 @@ bool cgpu_demand_pauses(const struct cgpu_demand *demand, uint32_t slot, uint64_
 
 /* ---- when, and at whom ---- */
 
-/* Somebody's pause is worth knowing of: there are others whom it concerns. */
+/* A pause matters only if another container, or a budget, gains from it. */
 static bool matters(const struct cgpu_sched *s)
 {
 	uint32_t i, count = 0;
@@ -93,7 +92,7 @@ static bool matters(const struct cgpu_sched *s)
 	return count > 1 || (count && cgpu_budget_is_used(s));
 }
 
-/* It has work, and nothing moves behind a shut gate. */
+/* The container has work, and its gate is shut, so its indices do not move. */
 static bool is_held(const struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot)
 {
 	return (s->gates.shut_mask & SLOT_BIT(slot)) &&
@@ -101,9 +100,9 @@ static bool is_held(const struct cgpu_demand *demand, const struct cgpu_sched *s
 }
 
 /*
- * Two or more who seem to sleep submitted a moment ago and nobody has the card: they may take
- * turns at it by the runlist, which nobody is charged for. Looks follow one another then, until
- * the gaps between their submissions are known to be short or are too long to be waited for.
+ * Two or more containers seem to sleep, submitted a moment ago, and none has the card. They may
+ * take turns by the runlist, and nobody is charged for that. Looks then follow one another until
+ * the gaps between submissions are known to be short, or are too long to wait for.
  */
 static bool take_turns(const struct cgpu_demand *demand, const struct cgpu_sched *s,
 		       uint64_t now_ns)
@@ -118,14 +117,14 @@ static bool take_turns(const struct cgpu_demand *demand, const struct cgpu_sched
 	return count > 1;
 }
 
-/* Something was found of one that sleeps, which the next looks are to confirm. */
+/* A look found a sign of work of a sleeper, which the next looks are to confirm. */
 static bool stirs(const struct cgpu_demand_slot *d, bool taking_turns, uint64_t now_ns)
 {
 	return d->state == CGPU_DEMAND_SLEEPS &&
 	       (d->waits || d->moves || taking_turns || now_ns < d->stirs_to_ns);
 }
 
-/* Another has work, and, if @open, its gate is open. */
+/* Another container has work and, if @open, an open gate. */
 static bool others_work(const struct cgpu_demand *demand, const struct cgpu_sched *s,
 			uint32_t slot, bool open)
 {
@@ -139,15 +138,15 @@ static bool others_work(const struct cgpu_demand *demand, const struct cgpu_sche
 	return false;
 }
 
-/* It works for long without a submission, as was seen. */
+/* The container was seen to work for long without a submission. */
 static bool is_silent(const struct cgpu_demand_slot *d)
 {
 	return d->silent_ns >= CGPU_DEMAND_SILENT_MAX_NS;
 }
 
 /*
- * It sleeps by its channels, as it does at work that lasts, and nobody displaced its context:
- * done or not, it seems to run. It is not to be in the way of who wakes until that is known.
+ * A silent container sleeps by its channels, and no other context displaced its own: it may still
+ * run. It must not delay a container that wakes until that is known.
  */
 static bool lingers(const struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
 {
@@ -156,9 +155,10 @@ static bool lingers(const struct cgpu_demand_slot *d, const struct cgpu_sched *s
 }
 
 /*
- * The longer one has slept the rarer it wakes, and meanwhile the runlist's slices carry it
- * until it is seen. What one with a ceiling holds beyond its work is charged to its budget,
- * and those of a lower class are to be interrupted sooner than by the runlist.
+ * The longer a container has slept, the rarer it wakes, so looks at it become rarer. Until a look
+ * sees it wake, the runlist's slices carry it. Budgets limit this: a capped container is charged
+ * for what it holds beyond its work. Classes do too: lower classes must be interrupted sooner than
+ * by the runlist.
  */
 static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sched *s,
 			 uint32_t slot, bool classes, bool taking_turns, uint64_t now_ns)
@@ -174,14 +174,14 @@ static uint64_t back_off(const struct cgpu_demand *demand, const struct cgpu_sch
 	    !s->slot[slot].fair.asleep || (s->gates.shut_mask & SLOT_BIT(slot)) ||
 	    (cgpu_budget_is_used(s) && !cgpu_pause_rests(s, slot, now_ns)))
 		return 0;
-	/* as of its last look: else a look that is due would be put off by the wait for it */
+	/* relative to its last look: otherwise waiting would postpone a look that is due */
 	return cgpu_min(cgpu_beyond(d->looked_ns, since_ns) / CGPU_DEMAND_BACK_OFF,
 			CGPU_DEMAND_BACK_OFF_MAX_NS);
 }
 
 /*
- * Slices divide the card among the same few, and for a while no look found one of them without
- * something queued: it costs little if one that begins to pause now is found a look later.
+ * Slices divide the card among the same few, and no look of late found one with nothing queued. So
+ * it costs little to find a pause a look later.
  */
 static bool is_steady(struct cgpu_demand *demand, uint64_t mask, uint64_t now_ns)
 {
@@ -209,20 +209,20 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		if (demand->slot[i].state == CGPU_DEMAND_SLEEPS ||
 		    cgpu_demand_pauses(demand, i, now_ns))
 			pausing |= SLOT_BIT(i);
-		/* what it holds beyond its work is charged to its budget */
+		/* a capped container is charged for what it holds beyond its work */
 		if (cgpu_budget_is_used(s) && cgpu_budget_is_capped(s, i) &&
 		    !cgpu_pause_rests(s, i, now_ns))
 			dozing |= SLOT_BIT(i);
 		stirring |= stirs(&demand->slot[i], taking_turns, now_ns);
 	}
 	classes = cgpu_has_classes(s);
-	/* there is nobody whom it would matter to that one begins to sleep */
+	/* if one falls asleep, this concerns no other container */
 	quiet_ns = CGPU_DEMAND_GAP_MAX_NS;
 	if (classes)
 		quiet_ns = cgpu_pause_is_quiet(s, now_ns) ? CGPU_DEMAND_REST_NS : quiet_ns;
 	else if (!(awake & (awake - 1)) && !stirring)
 		quiet_ns = CGPU_DEMAND_BACK_OFF_MAX_NS;
-	/* nobody to take the card from, or nobody to give it to, or the log tells who pauses */
+	/* no container to take the card from or give it to, or the log tells which one pauses */
 	sliced = s->plan.mode == CGPU_SCHED_SLICES && cgpu_pause_is_logged(s, now_ns);
 	rest = !pausing || !(awake | dozing | stirring) ||
 	       (pausing == awake && !(awake & (awake - 1)) && !dozing) || sliced;
@@ -242,7 +242,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 		demand->slot[i].due_ns = at_ns;
 		due_ns = cgpu_min(due_ns, at_ns);
 	}
-	/* whoever would be due a moment later is looked at too; where all rest, a longer one */
+	/* look also at containers that are due soon; the margin is longer while all others rest */
 	early_ns = cgpu_pause_is_quiet(s, now_ns) && !cgpu_budget_is_used(s) ?
 			   cgpu_max(pace_ns, CGPU_DEMAND_BACK_OFF_MAX_NS) :
 			   pace_ns;
@@ -255,7 +255,7 @@ uint64_t cgpu_demand_due(struct cgpu_demand *demand, const struct cgpu_sched *s,
 
 /* ---- a look ---- */
 
-/* Of more that move than a look reads, the next ones are read in the next look. */
+/* If more channels move than one look reads, the next look continues with the next ones. */
 static bool is_in_turn(const struct cgpu_demand_slot *d, uint32_t hot)
 {
 	return d->hots <= CGPU_DEMAND_READS ?
@@ -263,7 +263,7 @@ static bool is_in_turn(const struct cgpu_demand_slot *d, uint32_t hot)
 		       (hot + d->hots - d->hot_from) % d->hots < CGPU_DEMAND_READS;
 }
 
-/* A look that found work before its last channel has not counted all. */
+/* A look that found work before the last channel has not counted all moving channels. */
 static void count_hot(struct cgpu_demand_slot *d)
 {
 	d->hots = d->moved && d->queued ? (uint32_t)cgpu_max(d->hots, d->hot) : d->hot;
@@ -288,16 +288,16 @@ bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
 
 	if (channel->known && channel->put != put) {
 		d->moved = true;
-		/* how long the ring is, is not known: of one that begins anew, the beginning */
+		/* the ring's length is unknown: after a wrap count from its beginning */
 		d->submits += put > channel->put ? put - channel->put : put;
 	}
 	d->queued |= get != put;
 	if (get != put || (channel->known && channel->put != put))
-		/* one that moved once, when its context was made, is not in use for that */
+		/* a channel that moved once, when its context was made, is not yet in use */
 		channel->heat = (uint8_t)cgpu_min(2 * channel->heat + CGPU_DEMAND_HEAT_ONCE,
 						  CGPU_DEMAND_HEAT);
 	else if (d->moves || d->looked_ns - d->moved_ns < late_ns(demand, d))
-		/* of many each is read so much rarer, and those that move among them */
+		/* of many channels each is read in fewer looks: cool in proportion */
 		channel->heat -= (uint8_t)cgpu_min(channel->heat, looks_for_all(d));
 	channel->known = true;
 	channel->get = get;
@@ -305,21 +305,22 @@ bool cgpu_demand_sample(struct cgpu_demand *demand, uint32_t slot,
 	return d->moved && d->queued;
 }
 
-/* A submission came so long after the one before: is it worth waiting for the next? */
+/* Learns from the gap between two submissions whether the next one is worth waiting for. */
 static void learn_gap(struct cgpu_demand_slot *d, uint64_t gap_ns, uint64_t pace_ns)
 {
 	bool is_short = gap_ns <= CGPU_DEMAND_GAP_MAX_NS + pace_ns - CGPU_DEMAND_LOOK_NS;
 
 	if (is_short)
 		d->gap_ns = d->gap_ns ? (d->gap_ns * 7 + gap_ns) / 8 : gap_ns;
-	/* of those that come with every look nothing is to be waited for */
+	/* if submissions come with every look, there is no gap to wait for */
 	if (gap_ns > pace_ns * 5 / 4)
 		d->shorts = (d->shorts * 7 + (is_short ? 256 : 0)) / 8;
 }
 
 /*
- * All sleep, by GP_PUT. It was loaded without a submission: it had work left. Return: what it
- * ran, by the log; @turns: it was loaded again after another who was, too: both have work.
+ * All containers sleep, by GP_PUT. A container that was loaded without a submission had work left.
+ * If @turns, it was loaded again after another was, too: both have work. Return: what it ran, by
+ * the log.
  */
 static uint64_t resumed_ns(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
 			   bool *turns)
@@ -342,7 +343,7 @@ static uint32_t leak_ppm(const struct cgpu_sched *s, uint32_t slot)
 	return (uint32_t)cgpu_min(ppm, CGPU_PPM / CGPU_DEMAND_BUSY_LEAK);
 }
 
-/* The state of one changed: a sleep begins, or ends. */
+/* A sleep begins or ends. */
 static void note_nap(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
 		     uint64_t now_ns)
 {
@@ -360,9 +361,10 @@ static void note_nap(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uin
 }
 
 /*
- * Where a round of the runlist is long, who has work runs little in its sleep, too, and its next
- * submission comes with that. So once the log tells of all of the sleep, what was run in it is
- * compared with the slices for which it was loaded. Before and after it had the card.
+ * In a long round of the runlist even a container with work runs little in its sleep. Its next
+ * submission comes only with that run. So once the log covers the whole sleep, what was run in it
+ * is compared with the slices it was loaded for. Before and after the sleep the container had the
+ * card; that time is subtracted.
  */
 static bool ran_its_slices(const struct cgpu_demand_slot *d, const struct cgpu_sched *s,
 			   uint32_t slot)
@@ -378,12 +380,12 @@ static bool ran_its_slices(const struct cgpu_demand_slot *d, const struct cgpu_s
 	own_ns += cgpu_beyond(s->fair.settled_ns, turn_ns);
 	own_ns = cgpu_beyond(own_ns, CGPU_SCHED_HANDOVER_NS);
 	ran_ns = cgpu_beyond(ran_ns, own_ns);
-	/* but for what it ran until a look saw it wake */
+	/* less what it ran between waking and the look that saw it */
 	return ran_ns > CGPU_SCHED_FAIR_WAKEUP_NS &&
 	       2 * ran_ns - CGPU_SCHED_FAIR_WAKEUP_NS >= slices_ns;
 }
 
-/* Whoever really slept need not be waited for as long next time. Return: it did not. */
+/* A container that really slept is waited for less next time. Return: it did not sleep. */
 static bool judge_sleep(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
 {
 	bool slept = d->state == CGPU_DEMAND_SLEEPS && d->moved && cgpu_pause_slept(s, slot) &&
@@ -400,8 +402,8 @@ static bool judge_sleep(struct cgpu_demand_slot *d, const struct cgpu_sched *s, 
 }
 
 /*
- * One that sleeps by GP_PUT and runs beside others who have work is at something long:
- * the log of context switches tells. Return: it was found so now.
+ * A container that sleeps by GP_PUT, but runs while others work, is at a long piece of work: the
+ * log of context switches shows it. Return: this was found now.
  */
 static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
 			  uint64_t now_ns)
@@ -413,7 +415,7 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 
 	again_ns = resumed_ns(d, s, slot, &turns);
 	d->busy_ns = d->state == CGPU_DEMAND_SLEEPS ? d->busy_ns + ran_ns + again_ns : 0;
-	/* what it submitted a moment ago is no work that was silent */
+	/* work submitted a moment ago is not silent work */
 	if (d->moved)
 		d->busy_ns /= 2;
 	works = turns || d->busy_ns >= CGPU_DEMAND_BUSY_NS;
@@ -427,9 +429,9 @@ static bool learn_silence(struct cgpu_demand_slot *d, const struct cgpu_sched *s
 }
 
 /*
- * In long rounds one that is not waited for to the end of its work has the rest of it a round
- * later. A context that is done stays loaded while others' gates are shut, and seems to run; but
- * who was loaded again in its sleep without a submission had work all the while since its last.
+ * In long rounds a container that is not waited for to the end of its work gets the rest a round
+ * later. A context that is done stays loaded while others' gates are shut, and seems to run. But a
+ * container that was loaded again in its sleep without a submission had work all that time.
  */
 static void learn_piece(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
 {
@@ -471,9 +473,10 @@ static void forget_rates(struct cgpu_demand_slot *d)
 }
 
 /*
- * Alone, the card takes what a program submits at once if that is what holds it up, and is
- * behind if the program does not wait for it: on an H100 something was queued in 6 to 24 % of
- * the looks at PyTorch without a graph, and in all at ResNet-50, three steps ahead.
+ * While a container runs alone, the queue tells what limits it. If the processor is the limit, the
+ * card takes submissions at once. If the program does not wait for the card, the card falls behind.
+ * On an H100 PyTorch without a graph had something queued in 6 to 24 % of the looks. ResNet-50,
+ * three steps ahead, had in all.
  */
 static bool is_ahead(struct cgpu_demand_slot *d)
 {
@@ -485,9 +488,9 @@ static bool is_ahead(struct cgpu_demand_slot *d)
 }
 
 /*
- * One that submits many small pieces of work may be as fast beside another as alone: then
- * its processor holds it up, and the card is not to be held for it. What it submits in
- * either case tells. Until the second is known it is let run beside others.
+ * A container that submits many small pieces of work may be as fast beside others as alone. Then
+ * its processor limits it, and the card need not be held for it. Its rates of submission, alone and
+ * beside others, show this. Until the second is known the container runs beside others.
  */
 static void learn_rates(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 			const struct cgpu_sched *s, uint32_t slot, bool beside, uint64_t now_ns)
@@ -503,7 +506,7 @@ static void learn_rates(const struct cgpu_demand *demand, struct cgpu_demand_slo
 		return;
 	ns = d->quiet_ns;
 	d->quiet_ns = 0;
-	/* it slept in between */
+	/* the container slept in between */
 	if (ns > CGPU_DEMAND_SILENT_MAX_NS + late_ns(demand, d) +
 			 (beside && !cgpu_fair_carries(s) ? cgpu_fair_round_ns(s) : 0))
 		return;
@@ -517,7 +520,7 @@ static void learn_rates(const struct cgpu_demand *demand, struct cgpu_demand_slo
 		if (!d->compared_ns)
 			d->compared_ns = now_ns;
 	}
-	/* nor if it did so for a while and now waits for the card */
+	/* if its rate alone has fallen, the container waits for the card by now */
 	if (d->alone.per_second < CGPU_DEMAND_OFTEN)
 		d->kept_ppm = 0;
 	else if (d->compared_ns)
@@ -528,9 +531,10 @@ static void learn_rates(const struct cgpu_demand *demand, struct cgpu_demand_slo
 }
 
 /*
- * It sleeps by the channels that were read, and was loaded all the same. Where that was often,
- * looks follow one another until its gaps are known: rare looks make them seem long. And if none
- * of these channels moved, all are read next time; of one that hides what it submits not always.
+ * The container sleeps by the channels that were read, but was loaded. If that was often, looks
+ * follow one another until its gaps are known: rare looks make gaps seem long. If none of the
+ * channels read moved, all are read next time. Such searches are rare, because a tenant may hide
+ * its submissions.
  */
 static bool is_missed(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot,
 		      uint64_t now_ns)
@@ -550,8 +554,8 @@ static bool is_missed(struct cgpu_demand_slot *d, const struct cgpu_sched *s, ui
 }
 
 /*
- * It has a ceiling, and no other wants the card: its context stays loaded when its work
- * is done, and seems to run. To be charged for its work alone it must be seen to sleep.
+ * The container has a ceiling, and no other wants the card. Its context stays loaded after its work
+ * and seems to run. It must be seen to sleep, to be charged for its work alone.
  */
 static bool is_unwatched(const struct cgpu_sched *s, uint32_t slot)
 {
@@ -559,16 +563,16 @@ static bool is_unwatched(const struct cgpu_sched *s, uint32_t slot)
 	       s->fair.curr >= CGPU_SCHED_SLOTS;
 }
 
-/* It submitted in its sleep, and the runlist is with others for long, as of several processes. */
+/* The container submitted in its sleep, and the runlist serves others for long first. */
 static bool is_left_waiting(const struct cgpu_sched *s, const struct cgpu_demand_slot *d)
 {
 	return d->state == CGPU_DEMAND_SLEEPS && !cgpu_fair_carries(s);
 }
 
 /*
- * It is silent at times, and its last submission was long ago. It has its turns as one that
- * works, but others run beside it, until the log has told: who runs again after they could
- * has work, and who did not in a round of the runlist has none. Return: it may be at work.
+ * The container is silent at times, and its last submission was long ago. It keeps its turns as if
+ * it worked, but others run beside it until the log tells. If it runs again after the others could,
+ * it has work. If it does not in a round of the runlist, it has none. Return: it may be at work.
  */
 static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 		  const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
@@ -585,14 +589,14 @@ static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 		d->round_ns = 0;
 		return true;
 	}
-	/* it has its window alone, and seems to run: but had it work when that began? */
+	/* alone in its window it seems to run: doubt lasts until a window began without work */
 	if (s->plan.mode == CGPU_SCHED_WINDOWS)
 		return s->slot[slot].idle_ns < d->doubt_ns;
-	/* nothing tells of one whose gate is shut; it had work when that was */
+	/* the log tells nothing while the gate is shut; the container had work when it shut */
 	if (s->gates.shut_mask & SLOT_BIT(slot) ||
 	    told_ns < open_ns + s->gates.open_ns + CGPU_SCHED_FAIR_LOADED_NS)
 		return true;
-	/* a gate may shut meanwhile, and what is left of the round is shorter */
+	/* keep the longest round: a gate that shuts meanwhile makes the rest shorter */
 	d->round_ns = cgpu_max(d->round_ns, cgpu_fair_round_ns(s));
 	if (d->told_ns <= open_ns) {
 		d->told_ns = told_ns;
@@ -605,7 +609,7 @@ static bool doubt(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 	return true;
 }
 
-/* Who is loaded, if anybody, does not seem to work: it would be unloaded for who does. */
+/* The loaded container, if any, seems to sleep: one with work would displace it. */
 static bool leaves_it_to(const struct cgpu_demand *demand, const struct cgpu_sched *s,
 			 uint32_t loaded)
 {
@@ -619,23 +623,23 @@ static bool leaves_it_to(const struct cgpu_demand *demand, const struct cgpu_sch
 }
 
 /*
- * It has a turn, and by the log of context switches it had no work when that began; nor was
- * any found since. It may wait for another who seems to sleep and submitted a moment ago.
+ * The container has a turn, and by the log had no work when the turn began; no look found any
+ * since. It may wait for a container that seems to sleep but submitted a moment ago.
  */
 static bool was_empty(const struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot)
 {
 	if (!cgpu_fair_was_empty(s, slot) || demand->slot[slot].moved_ns > s->fair.settled_ns)
 		return false;
-	/* within its slice nothing tells */
+	/* until the loaded context's slice ends, the log tells nothing */
 	return s->fair.loaded >= CGPU_SCHED_SLOTS ||
 	       (s->fair.settled_ns >= s->fair.began_ns + CGPU_DEMAND_PATIENCE_NS &&
 		leaves_it_to(demand, s, s->fair.loaded));
 }
 
 /*
- * It seems to work, whatever it writes to its channels, had the card for a round of the runlist
- * and more, and was not loaded: until it is, it has no work. Else the context of whoever ran last
- * would stay loaded, and be charged, in its turns.
+ * The container seems to work by its channels, but was not loaded in a turn longer than a round of
+ * the runlist. It has no work until it is loaded. Otherwise the context that ran last would stay
+ * loaded, and be charged, in these turns.
  */
 static bool feigns(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 		   const struct cgpu_sched *s, uint32_t slot)
@@ -652,7 +656,7 @@ static bool feigns(const struct cgpu_demand *demand, struct cgpu_demand_slot *d,
 	return d->feigned_ns;
 }
 
-/* Somebody has several processes: among those one at work has little, and seems to sleep. */
+/* A container has several processes: another one at work runs little then, and seems to sleep. */
 static bool are_several(const struct cgpu_sched *s)
 {
 	uint32_t i;
@@ -663,7 +667,7 @@ static bool are_several(const struct cgpu_sched *s)
 	return false;
 }
 
-/* What its channels said in this look. */
+/* Concludes the container's state from what this look found. */
 static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uint32_t slot,
 		     uint64_t now_ns)
 {
@@ -695,7 +699,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		d->moves++;
 	else if (d->state == CGPU_DEMAND_SLEEPS || d->moves < CGPU_DEMAND_MOVES)
 		d->moves = 0;
-	/* queued before and after, or its gate shut, or mostly others ran: that is no gap */
+	/* no gap: queued in both looks, gate shut meanwhile, or others ran for most of it */
 	if (d->moved && d->waits < 2 && d->moved_ns &&
 	    s->slot[slot].open_since_ns <= d->looked_ns &&
 	    d->behind_ns <= d->moved_ns + (now_ns - d->moved_ns) / 2)
@@ -707,9 +711,9 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 		d->moved_ns = now_ns;
 	if (!works && !waits_for_results(d) && d->state == CGPU_DEMAND_SLEEPS && d->waits < 2 &&
 	    d->moves < CGPU_DEMAND_MOVES && !counts)
-		/* by the time that gates had moved it would have been done */
+		/* such a container would be done before gates had moved for it */
 		return;
-	/* nothing moves either while it waits for the runlist, all of its work fetched */
+	/* a container that waits for the runlist, all its work fetched, does not move either */
 	if (!d->moved && d->state != CGPU_DEMAND_SLEEPS && beside && !d->doubt_ns &&
 	    now_ns - d->moved_ns < 2 * s->plan.period_ns)
 		d->behind_ns = now_ns;
@@ -720,7 +724,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	if (empty)
 		patient = false;
 	doubted = !empty && !d->queued && !patient && doubt(demand, d, s, slot, now_ns);
-	/* the log told: its patience begins anew */
+	/* the doubt is over, or the log showed work: patience begins anew */
 	if (!doubted || d->moved_ns == now_ns)
 		d->doubt_ns = 0;
 	if (d->queued && !feigned)
@@ -728,7 +732,7 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 	else if (patient || doubted)
 		d->state = CGPU_DEMAND_WORKS;
 	else
-		/* of one that pauses for long the others follow while its last work runs */
+		/* the others may begin while the last work of this one still runs */
 		d->state = CGPU_DEMAND_SLEEPS;
 	if (d->state == CGPU_DEMAND_SLEEPS)
 		d->moves = 0;
@@ -737,9 +741,9 @@ static void conclude(struct cgpu_demand *demand, const struct cgpu_sched *s, uin
 }
 
 /*
- * Behind a shut gate nothing was to be seen of it. Half of its silence counts on: were it to
- * begin anew, one whose turns are shorter than its patience would never sleep; were all to
- * count, one at a long piece of work would seem to sleep in its second turn.
+ * Behind a shut gate nothing of the container was to be seen. Half of its silence counts on. If
+ * none counted, a container whose turns are shorter than its patience would never sleep. If all
+ * counted, one at a long piece of work would seem to sleep in its second turn.
  */
 static void skip_shut(struct cgpu_demand_slot *d, const struct cgpu_sched *s, uint32_t slot)
 {
@@ -763,7 +767,7 @@ void cgpu_demand_judge(struct cgpu_demand *demand, struct cgpu_sched *s, uint64_
 
 	demand->looks++;
 	demand->cost_ns = demand->cost_ns ? (demand->cost_ns * 7 + cost_ns) / 8 : cost_ns;
-	/* those that moved first: the others may have waited for them */
+	/* containers that moved are judged first: the others may have waited for them */
 	for (n = 0; n < 2 * s->slot_end; n++) {
 		struct cgpu_demand_slot *d = &demand->slot[i = n % s->slot_end];
 

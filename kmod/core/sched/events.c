@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What happened: settings, containers that come and go, or open the card.
- * An event charges the open window up to now, notes what changed, and leaves what
- * follows from it to the next tick.
+ * Events: settings change; containers come, go or open the card. An event charges the open window
+ * up to now and notes what changed. The next tick does what follows from it.
  */
 #include "core/sched/account.h"
 #include "core/sched/expiry.h"
@@ -26,7 +25,7 @@ void cgpu_sched_init(struct cgpu_sched *s, uint64_t now_ns)
 	s->plan.spread_ns = s->plan.period_ns;
 	s->plan.review_ns = NEVER;
 	s->granted_to_ns = now_ns;
-	/* as measured on an H200, until the first calls of this card are */
+	/* measured on an H200; used until this card's first calls are measured */
 	s->gates.open_ns = 330000;
 	s->gates.shut_ns = 420000;
 }
@@ -70,7 +69,7 @@ int cgpu_sched_set(struct cgpu_sched *s, uint32_t slot, const struct cgpu_policy
 	    old->own_weight == member->own_weight)
 		return 0;
 	cgpu_sched_charge(s, now_ns);
-	/* what was told late of the one before is not its own */
+	/* forget what was told late about the container that had the slot before */
 	if (!s->slot[slot].present)
 		memset(&s->slot[slot], 0, sizeof(s->slot[slot]));
 	open = old->open;
@@ -136,8 +135,8 @@ void cgpu_sched_open(struct cgpu_sched *s, uint32_t slot, bool open, uint32_t gr
 		return;
 	cgpu_sched_charge(s, now_ns);
 	/*
-	 * Shares may depend on who holds the card open. A container that closes and opens
-	 * it repeatedly must not keep moving the others.
+	 * Shares may depend on which containers hold the card open. A container that closes and
+	 * opens it repeatedly must not keep moving the others.
 	 */
 	cgpu_plan_keep_place(s, slot, p->member.open && !open, now_ns);
 	p->member.open = open;
@@ -155,7 +154,7 @@ void cgpu_sched_held(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 
 bool cgpu_sched_may_run(const struct cgpu_sched *s, uint32_t slot)
 {
-	/* one that comes, or comes back, has nothing to run in until it was picked */
+	/* a container that comes, or comes back, must not run until it is picked */
 	if (slot < CGPU_SCHED_SLOTS && s->plan.mode == CGPU_SCHED_DEMAND)
 		return s->gates.open_mask & ~s->gates.shut_mask & SLOT_BIT(slot);
 	if (slot >= CGPU_SCHED_SLOTS || s->plan.mode != CGPU_SCHED_WINDOWS)
@@ -184,7 +183,7 @@ void cgpu_sched_stat(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns,
 	cgpu_sched_charge(s, now_ns);
 	cgpu_entity_settle(s, slot);
 	p = &s->slot[slot];
-	/* what was used is told late, and a total never falls */
+	/* use is told late, but a total never falls */
 	if (s->used_ns && p->awake_ns > p->awake_used_ns)
 		p->stat.waited_ns = cgpu_max(p->stat.waited_ns, p->awake_ns - p->awake_used_ns);
 	stat = p->stat;

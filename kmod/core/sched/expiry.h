@@ -6,13 +6,13 @@
 #include "core/types.h"
 #include "core/sched/sched.h"
 
-/* Something that the plan depends on changed, if @changed. */
+/* If @changed, something that the plan depends on has changed. */
 void cgpu_plan_outdate(struct cgpu_sched *s, bool changed);
-/* It will, by then. */
+/* Something that the plan depends on will change by @at_ns. */
 void cgpu_plan_outdate_at(struct cgpu_sched *s, uint64_t at_ns);
 bool cgpu_plan_is_outdated(const struct cgpu_sched *s, uint64_t now_ns);
 
-/* A plan is made: what it depends on in time is told while it is, the rest is heeded. */
+/* Call when a plan is made: it counts all changes so far, and tells later expiries anew. */
 void cgpu_plan_begin(struct cgpu_sched *s);
 
 #endif

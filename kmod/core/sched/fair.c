@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Each slot is an entity with a lag: what it was due by its share less what it held of
- * the card. What a sleeper leaves is due to those who are awake; all lags add up to
- * zero. A sleeper's lag returns to zero and no further, however long it has slept; unless
- * the log of context switches says that it ran: then it had work. But who wakes has a claim, to
- * what it has not held of its share of the last second: one that pauses gets its share
+ * Each slot is an entity with a lag: what it was due by its share less what it held of the card.
+ * What a sleeper leaves is due to those who are awake; all lags add up to zero. A sleeper's lag
+ * returns to zero and no further, however long it has slept. A container that ran in its sleep, by
+ * the log of context switches, had work and keeps its lag. A container that wakes has a claim to
+ * what it has not held of its share of the last second. So a container that pauses gets its share
  * of a second when it wants it, and no more.
  *
- * Who has a claim goes before who has none; of equals the one with the most lag divided
- * by its share has the card, alone. It keeps it until another is ahead of it by half a
- * period, or a third if they are more than two (of eight and more each has it for 4 ms),
- * or one wakes that is ahead of it. Gates of sleepers stay open: their first work starts by
- * the runlist at once, and the look that sees it shuts the others.
+ * Containers with a claim run first. Among equals the one with the most lag divided by its share
+ * has the card, alone. It keeps the card until another is ahead of it by half a period, or one
+ * wakes that is ahead of it. If more than two are runnable, a third of a period is enough; of eight
+ * and more each has it for 4 ms. Gates of sleepers stay open. The runlist starts a sleeper's first
+ * work at once, and the look that sees it shuts the other gates.
  *
- * Under policy online priorities are classes: while one of a higher class is awake those
- * below are due nothing, and what they do not get is the others'. One that has not held
- * its floor of the last second is of the highest class for so long, without a claim.
+ * Under policy online priorities are classes. While a container of a higher class is awake, those
+ * below are due nothing, and the others get what they do not. A container that has not held its
+ * floor of the last second joins the highest class until it has, without a claim.
  *
- * Whose ceiling's budget is spent counts as one without work, and its gate is shut (budget).
+ * A container that has spent its ceiling's budget counts as one without work: its gate is shut
+ * (budget).
  *
- * This is EEVDF with slices in proportion to weights, so that the deadline's order is
- * the lag's; with a sleeper's place kept by lag as there; and without its virtual
- * clock, because shares have floors and come from the policy, not from weights alone.
+ * This is EEVDF with slices in proportion to weights, so the deadline's order is the lag's. As
+ * there, lag keeps a sleeper's place. There is no virtual clock, because shares have floors and
+ * come from the policy, not from weights alone.
  */
 #include "core/sched/fair.h"
 #include "core/sched/account.h"
@@ -32,7 +33,7 @@
 #define CLAIM_NS (CGPU_SCHED_FAIR_CLAIM_S * 1000000000LL)
 #define PART_NS (CGPU_SCHED_SECOND_NS / CGPU_SCHED_FAIR_BINS)
 
-/* During this turn the runlist went on among others: it has yet to come to the one whose it is. */
+/* The runlist served others during this turn and has not yet come to the turn's owner. */
 static bool went_on(const struct cgpu_sched *s)
 {
 	return s->fair.went_on_ns > s->fair.began_ns &&
@@ -50,7 +51,7 @@ uint64_t cgpu_fair_asks_ns(const struct cgpu_sched *s)
 		return at_ns;
 	if (s->slot[s->fair.curr].fair.is_doubted)
 		return s->fair.settled_ns + CGPU_DEMAND_LOOK_NS;
-	/* one that sleeps by its channels has the card, and may be at work */
+	/* the loaded container sleeps by its channels, and may be at work */
 	if (went_on(s) ||
 	    (s->fair.loaded < CGPU_SCHED_SLOTS && s->fair.loaded != s->fair.curr &&
 	     s->slot[s->fair.loaded].fair.asleep &&
@@ -73,13 +74,13 @@ static uint64_t share(const struct cgpu_sched *s, uint32_t slot)
 	return s->share[slot].share_ppm;
 }
 
-/* It has work, and may run. */
+/* The container is awake and has budget left. */
 static bool runnable(const struct cgpu_sched *s, uint32_t slot)
 {
 	return cgpu_is_awake(s, slot) && !cgpu_budget_is_spent(s, slot);
 }
 
-/* Another that is awake is of a higher class. */
+/* A runnable container of a higher class exists. */
 static bool is_below(const struct cgpu_sched *s, uint32_t slot)
 {
 	uint32_t i;
@@ -92,24 +93,24 @@ static bool is_below(const struct cgpu_sched *s, uint32_t slot)
 	return false;
 }
 
-/* Of what the bins reach back for: up to one of them more than a second. */
+/* A share of the time that the bins cover: a second and up to one bin more. */
 static uint64_t part_of_bins(uint64_t ppm)
 {
 	return cgpu_part(PART_NS * (CGPU_SCHED_FAIR_BINS + 1), ppm);
 }
 
-/* And it has held its floor of the last second. */
+/* The container is below another's class, and has held its floor of the last second. */
 static bool is_outranked(const struct cgpu_sched *s, uint32_t slot)
 {
 	uint64_t floor_ns = part_of_bins(s->share[slot].floor_ppm);
 
-	/* it waits for its turn */
+	/* an allowance, because it may have to wait for its turn */
 	floor_ns += floor_ns ? s->plan.period_ns / 4 : 0;
 	return is_below(s, slot) && s->slot[slot].fair.held.sum_ns >= floor_ns;
 }
 
 
-/* How far a slot is behind, in virtual time: as if it had all of the card. */
+/* How far a slot is behind, in virtual time: as if its share were all of the card. */
 static int64_t vlag(const struct cgpu_sched *s, uint32_t slot)
 {
 	int64_t ppm = (int64_t)share(s, slot);
@@ -134,7 +135,7 @@ static int64_t ahead(const struct cgpu_sched *s, uint32_t a, uint32_t b)
 	return claims ? claims * CLAIM_NS : vlag(s, a) - vlag(s, b);
 }
 
-/* By so much another must be ahead: the length of a window. */
+/* The lead that another needs to take the card: the length of a window. */
 static int64_t granularity(const struct cgpu_sched *s)
 {
 	uint32_t i, count = 0;
@@ -149,20 +150,20 @@ static int64_t granularity(const struct cgpu_sched *s)
 	if (count <= 2)
 		return (int64_t)s->plan.period_ns / 2;
 	ns = s->plan.period_ns / 3;
-	/* but hand-overs are not to take what many have */
+	/* with many, hand-overs must not take too much of the time */
 	if (count >= CGPU_SCHED_UNITS)
 		ns = cgpu_max(ns, count * CGPU_SCHED_FAIR_TURN_NS);
 	/*
-	 * Slices of several groups are cut for the share of a period, which is how long a turn
-	 * is with this lead: the runlist begins with the first each time, and would not come to
-	 * the last.
+	 * Slices of several groups are cut for the share of a period, and with this lead a turn is
+	 * as long. In a shorter turn the runlist, which begins with the first group each time,
+	 * would not come to the last.
 	 */
 	if (several)
 		ns = cgpu_max(ns, s->plan.period_ns * (count - 1) / count);
 	return (int64_t)ns;
 }
 
-/* What it has not held of its share of the last second, less a window of @window_ns. */
+/* What the slot has not held of its share of the last second, less a window of @window_ns. */
 static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t window_ns)
 {
 	uint64_t room_ns = cgpu_min((uint64_t)window_ns, CGPU_SCHED_SECOND_NS);
@@ -172,8 +173,8 @@ static uint64_t unheld_ns(const struct cgpu_sched *s, uint32_t slot, int64_t win
 }
 
 /*
- * One that is nearly as fast beside others is served better so for the rest of its share than
- * at once, and kept waiting afterwards.
+ * A container that is nearly as fast beside others is served better beside them for the rest of its
+ * share. If it got the rest at once, it would wait afterwards.
  */
 static uint64_t beside_ns(const struct cgpu_sched *s, uint32_t slot)
 {
@@ -182,7 +183,7 @@ static uint64_t beside_ns(const struct cgpu_sched *s, uint32_t slot)
 	return cgpu_is_kept(s, slot) ? cgpu_part(share_ns, CGPU_SCHED_FAIR_BESIDE_PPM) : 0;
 }
 
-/* It is ahead of its share by a window: it runs in nobody else's time, seen to or not. */
+/* The slot is ahead of its share by more than a window: it would run in others' time. */
 static bool is_ineligible(const struct cgpu_sched *s, uint32_t slot, int64_t window_ns)
 {
 	return s->slot[slot].fair.lag_ns < -window_ns;
@@ -193,7 +194,7 @@ static bool is_due(const struct cgpu_sched *s, uint32_t slot)
 	return cgpu_is_awake(s, slot) && !is_outranked(s, slot);
 }
 
-/* Divides a lag of either sign among the awake by share. Return: what was divided. */
+/* Divides a lag of either sign by share among those that are due. Return: what was divided. */
 static int64_t divide(struct cgpu_sched *s, int64_t ns, uint32_t without)
 {
 	uint64_t shares = 0;
@@ -218,7 +219,7 @@ static void note_held(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 	cgpu_second_add(&s->slot[slot].fair.held, CGPU_SCHED_FAIR_BINS, ns);
 }
 
-/* It held the card, or seemed to: so much less is due to it. */
+/* Charges a slot that held the card, or seemed to. */
 static void take(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 {
 	s->slot[slot].fair.lag_ns -= ns;
@@ -226,8 +227,9 @@ static void take(struct cgpu_sched *s, uint32_t slot, int64_t ns)
 }
 
 /*
- * To those who are awake. Where nobody is, nobody waits for what those in debt took, and so much
- * of their debts is forgiven: else who wakes first would be due all of it. Return: what was given.
+ * Gives lag to those that are due. If none is, nobody waits for what those in debt took, so that
+ * part of their debts is forgiven. Otherwise the container that wakes first would be due all of it.
+ * Return: what was given.
  */
 static int64_t give(struct cgpu_sched *s, int64_t ns)
 {
@@ -252,7 +254,7 @@ static int64_t give(struct cgpu_sched *s, int64_t ns)
 	return given;
 }
 
-/* What it was loaded for while all seemed to sleep: nobody had the card, and nobody was charged. */
+/* What it ran while all seemed to sleep: no container had the card or was charged. */
 static uint64_t uncharged_ns(const struct cgpu_sched *s, const struct cgpu_sched_fair_slot *f)
 {
 	return f->asleep && s->fair.curr >= CGPU_SCHED_SLOTS ?
@@ -260,9 +262,9 @@ static uint64_t uncharged_ns(const struct cgpu_sched *s, const struct cgpu_sched
 }
 
 /*
- * What sleepers leave who did not run, and those who could not use more or are outranked, is
- * due to the rest. Who was loaded while nobody was charged is at work, and has had that of what it
- * is due, less its share of it, or is done, and due nothing.
+ * Lag of these passes to the rest: sleepers that did not run, those that could not use more, and
+ * those that are outranked. A container that was loaded while nobody was charged passes on what it
+ * ran, less its share of that. It was at work and has had it, or is done and due nothing.
  */
 static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 {
@@ -279,7 +281,7 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 		loaded = uncharged_ns(s, f);
 		if (!((f->asleep && !f->ran_ns) || is_outranked(s, i) ||
 		      cgpu_budget_is_spent(s, i) ||
-		      /* below another's class it runs beside nobody, and has its floor by turns */
+		      /* below another's class it runs alone, and gets its floor by turns */
 		      (cgpu_divides(s, i, now_ns) && !is_below(s, i))))
 			part = cgpu_min(part, loaded - cgpu_part(loaded, f->full_ppm));
 		left += (int64_t)part;
@@ -291,8 +293,8 @@ static void pass_on(struct cgpu_sched *s, uint64_t now_ns)
 }
 
 /*
- * Who has the card; and while the runlist divides it, who made it do so: the log tells
- * what the others ran, and what switches take is left to that one.
+ * The slot that pays: the one that has the card. While the runlist divides the card, it is the slot
+ * that made it do so. The log tells what the others ran; what switches take is left to that slot.
  */
 static uint32_t payer(const struct cgpu_sched *s, uint64_t now_ns)
 {
@@ -314,10 +316,10 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 		s->fair.charged_to_ns = now_ns;
 	for (i = 0; i < s->slot_end; i++)
 		cgpu_second_move(&s->slot[i].fair.held, CGPU_SCHED_FAIR_BINS, now_ns);
-	/* hours of it say no more than a second does */
+	/* a gap longer than a second counts as one */
 	passed = cgpu_min(passed, CGPU_SCHED_SECOND_NS);
 	cgpu_budgets_fill(s, passed, now_ns);
-	/* what slices gave is not to be had at once afterwards */
+	/* what slices gave is held: it is no claim afterwards */
 	for (i = 0; s->plan.mode != CGPU_SCHED_DEMAND && i < s->slot_end; i++)
 		if (cgpu_is_awake(s, i))
 			note_held(s, i, (int64_t)cgpu_part(passed, share(s, i)));
@@ -326,14 +328,14 @@ static void charge(struct cgpu_sched *s, uint64_t now_ns)
 		return;
 	s->slot[curr].fair.held_ns += passed;
 	for_each_competing(s, i) {
-		/* one that rests, too: what it runs until a look sees it is charged by the log */
+		/* also for one that rests: the log charges what it runs until a look sees it */
 		part = cgpu_part(passed, s->slot[i].fair.full_ppm);
 		s->slot[i].fair.lag_ns += (int64_t)part;
 		given += part;
 	}
 	take(s, curr, (int64_t)passed);
 	cgpu_budget_use(s, curr, (int64_t)passed);
-	/* what rounding lost */
+	/* the remainder of rounding */
 	s->slot[curr].fair.lag_ns += (int64_t)passed - (int64_t)given;
 	if (now_ns - s->fair.settled_ns > CGPU_SWITCH_LOG_STILL_NS)
 		pass_on(s, now_ns);
@@ -345,7 +347,7 @@ void cgpu_sched_charge(struct cgpu_sched *s, uint64_t now_ns)
 	charge(s, now_ns);
 }
 
-/* It had a claim within the last second, and may be ahead by what it held so. */
+/* The slot had a claim within the last second, and may be ahead by what it held for it. */
 static bool had_claim(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
@@ -354,8 +356,8 @@ static bool had_claim(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns
 }
 
 /*
- * One that takes more than its share beside others has it by windows for a while; one that had
- * a claim runs beside them until it has held its share of the second.
+ * A container that takes more than its share beside others gets its share by windows for a while.
+ * One that had a claim runs beside them until it has held its share of the second.
  */
 static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 {
@@ -375,7 +377,7 @@ static void judge_dividers(struct cgpu_sched *s, uint64_t now_ns)
 	}
 }
 
-/* A ceiling is of what was run, by the log: what a hand-over took is not the slot's. */
+/* A ceiling limits what was run, by the log; the slot does not pay for hand-overs. */
 static void settle_budget(struct cgpu_sched *s, uint32_t slot)
 {
 	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
@@ -383,7 +385,7 @@ static void settle_budget(struct cgpu_sched *s, uint32_t slot)
 		       (int64_t)cgpu_min(f->held_ns, CGPU_SCHED_SECOND_NS);
 
 	cgpu_budget_use(s, slot, more);
-	/* its gate shut for a moment when it fell asleep: an idle context would be unloaded */
+	/* its gate shut when it fell asleep, which unloads an idle context: this was work */
 	if (f->asleep && more > 0 && s->plan.mode == CGPU_SCHED_DEMAND &&
 	    cgpu_budget_is_capped(s, slot))
 		f->asleep_ran_ns += (uint64_t)more;
@@ -407,7 +409,7 @@ bool cgpu_fair_carries(const struct cgpu_sched *s)
 	uint32_t i;
 
 	for (i = 0; i < s->slot_end; i++)
-		/* all may seem to sleep, and keep the card busy by turns */
+		/* all may seem to sleep, while they keep the card busy by turns */
 		if ((cgpu_is_awake(s, i) || s->slot[i].fair.resumed_ns) &&
 		    !(s->gates.shut_mask & SLOT_BIT(i)))
 			ns += s->slot[i].groups *
@@ -416,8 +418,8 @@ bool cgpu_fair_carries(const struct cgpu_sched *s)
 }
 
 /*
- * Nobody has the card, for all seem to sleep. Two and more that the runlist loaded again within
- * a round of it, or little more, had work.
+ * No container has the card, because all seem to sleep. If the runlist loads two or more of them
+ * again within about a round, those had work.
  */
 static void judge_turns(struct cgpu_sched *s, bool all_sleep, uint64_t now_ns)
 {
@@ -441,7 +443,7 @@ static void judge_turns(struct cgpu_sched *s, bool all_sleep, uint64_t now_ns)
 		s->fair.turns_from_ns = now_ns;
 }
 
-/* By the log; a switch among its processes is nobody else's affair. */
+/* What a slot had by the log: its run, and switches among its own processes. */
 static uint64_t had_ns(const struct cgpu_sched_fair_slot *f)
 {
 	return f->ran_ns + f->switched_ns;
@@ -453,12 +455,12 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 	/* what was run under slices is not charged on demand */
 	bool on_demand = s->plan.mode == CGPU_SCHED_DEMAND &&
 			 s->fair.changed_ns <= s->fair.settled_ns;
-	/* one that has work all the time leaves the card to who has work, and to nobody else */
+	/* set if a container with work ran: it leaves the card only to others with work */
 	bool contended = false;
 	uint32_t i;
 
 	charge(s, now_ns);
-	/* without a share, too: one that rests runs where nobody divides time for it */
+	/* also without a share: a resting container has none, and may run */
 	for_each_competing(s, i) {
 		const struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
@@ -468,7 +470,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		over += cgpu_beyond(had_ns(f), f->held_ns);
 		under += cgpu_beyond(f->held_ns, had_ns(f));
 	}
-	/* what nobody ran was held all the same */
+	/* time that was held but not run stays charged */
 	left = over = on_demand ? cgpu_min(over, under) : 0;
 	for (i = 0; i < s->slot_end; i++) {
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
@@ -481,7 +483,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 			take(s, i, (int64_t)more - (int64_t)less);
 			f->asleep_ran_ns += f->asleep && !cgpu_budget_is_capped(s, i) ? more : 0;
 		}
-		/* it works without submissions: that was its share of this second */
+		/* silent work: what it ran was part of its share of this second */
 		if (on_demand && f->is_silent)
 			note_held(s, i, (int64_t)uncharged_ns(s, f));
 		if (s->plan.mode == CGPU_SCHED_SLICES && f->asleep && contended)
@@ -489,7 +491,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 		if (cgpu_competes(s, i))
 			settle_budget(s, i);
 		if (s->plan.mode == CGPU_SCHED_SLICES && cgpu_competes(s, i)) {
-			/* what it ran here, though it seemed to sleep, gives it no claim */
+			/* what it ran here while it seemed to sleep gives it no claim */
 			if (f->asleep)
 				note_held(s, i, (int64_t)f->ran_ns);
 			cgpu_pause_judge_use(s, i,
@@ -498,7 +500,7 @@ void cgpu_fair_settle(struct cgpu_sched *s, uint32_t loaded, uint64_t now_ns)
 					     now_ns);
 		}
 	}
-	/* rounding */
+	/* the remainder of rounding */
 	if (s->fair.curr < CGPU_SCHED_SLOTS)
 		s->slot[s->fair.curr].fair.lag_ns += (int64_t)(over - left) - (int64_t)given;
 	s->fair.settled_from_ns = s->fair.settled_ns;
@@ -543,19 +545,19 @@ void cgpu_fair_loaded(struct cgpu_sched *s, uint32_t slot, uint32_t loads, uint6
 	s->slot[slot].fair.switched_ns += switched_ns;
 }
 
-/* What somebody's waking costs the others is its own affair. */
+/* A container pays for what its wakeup costs the others. */
 static void charge_wakeup(struct cgpu_sched *s, uint32_t slot)
 {
 	take(s, slot, divide(s, CGPU_SCHED_FAIR_WAKEUP_NS, slot));
 }
 
-/* Since it fell asleep the card was nobody's for a while, or is. */
+/* No container has the card, or none had it for a while since this one fell asleep. */
 static bool was_free(const struct cgpu_sched *s, const struct cgpu_sched_fair_slot *f)
 {
 	return s->fair.curr >= CGPU_SCHED_SLOTS || s->fair.taken_ns > f->since_ns;
 }
 
-/* It fell asleep, or woke. */
+/* The container fell asleep, or woke. */
 static void turn(struct cgpu_sched *s, uint32_t slot, bool asleep, uint64_t now_ns)
 {
 	struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
@@ -564,7 +566,7 @@ static void turn(struct cgpu_sched *s, uint32_t slot, bool asleep, uint64_t now_
 		     cgpu_pause_is_over(f, now_ns);
 
 	cgpu_sched_charge(s, now_ns);
-	/* nor has it one from before, if nobody was charged for what it ran meanwhile */
+	/* an old claim ends, too, if nobody was charged for what it ran meanwhile */
 	f->claims = slept || (f->claims && !(f->is_found && was_free(s, f)));
 	if (slept) {
 		f->slept_ns = now_ns;
@@ -572,7 +574,7 @@ static void turn(struct cgpu_sched *s, uint32_t slot, bool asleep, uint64_t now_
 	}
 	f->asleep = asleep;
 	f->fell_ran_ns = f->asleep_ran_ns;
-	/* a context stays loaded while nobody else wants the card, and seems to run */
+	/* a context stays loaded while no other wants the card, and seems to run */
 	f->is_probed = asleep && on_demand && cgpu_budget_is_capped(s, slot);
 	f->since_ns = now_ns;
 	f->woke = !asleep;
@@ -611,8 +613,8 @@ void cgpu_sched_demand(struct cgpu_sched *s, uint32_t slot, const struct cgpu_sc
 }
 
 /*
- * A trial of slices failed. What it kept from those who had work all the while is due to
- * them, from those who ran more than slices were to give them.
+ * A trial of slices failed. Those that had work all the while get back what the trial kept from
+ * them, from those that ran more than their slices.
  */
 static void repay(struct cgpu_sched *s)
 {
@@ -621,7 +623,7 @@ static void repay(struct cgpu_sched *s)
 
 	for (pass = 0; pass < 2; pass++) {
 		moved = more < less ? more : less;
-		/* no second is to miss more than a point by it */
+		/* so that no second misses more than a point */
 		if (moved > CGPU_SCHED_FAIR_REPAY_NS)
 			moved = CGPU_SCHED_FAIR_REPAY_NS;
 		for (i = 0; i < s->slot_end; i++) {
@@ -653,13 +655,13 @@ void cgpu_fair_plan(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 		struct cgpu_sched_fair_slot *f = &s->slot[i].fair;
 
 		if (!cgpu_competes(s, i) || !share(s, i)) {
-			/* nothing is saved up by going away, and nothing forgiven */
+			/* leaving saves up no lag, and forgives no debt */
 			f->lag_ns = f->lag_ns < 0 && s->slot[i].present ? f->lag_ns : 0;
 			continue;
 		}
 		f->pauses = cgpu_pauses(s, i, now_ns);
 		sum += f->lag_ns;
-		/* whoever slept long enough to be left out is looked for when it next does */
+		/* make a plan when a sleeper has slept long enough to be left out */
 		if (f->asleep && now_ns < f->since_ns + CGPU_SCHED_FAIR_REST_NS)
 			cgpu_plan_outdate_at(s, f->since_ns + CGPU_SCHED_FAIR_REST_NS);
 	}
@@ -680,7 +682,7 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t wi
 
 	if (left < 0)
 		return now_ns;
-	/* a floor falls due as what was held expires */
+	/* a floor falls due as held time expires */
 	if (is_outranked(s, second))
 		return now_ns + PART_NS;
 	if (left >= CLAIM_NS)
@@ -690,7 +692,7 @@ static uint64_t until_ns(const struct cgpu_sched *s, uint32_t second, int64_t wi
 	return now_ns + (uint64_t)left * share(s, s->fair.next) / cgpu_max(shares, 1);
 }
 
-/* Its gate is open beside that of the one that has the card: the runlist divides it. */
+/* The slot's gate may be open beside that of the slot that has the card: the runlist divides it. */
 static bool runs_beside(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	uint32_t next = s->fair.next;
@@ -702,7 +704,7 @@ static bool runs_beside(const struct cgpu_sched *s, uint32_t slot, uint64_t now_
 		s->slot[slot].fair.claims >= s->slot[next].fair.claims);
 }
 
-/* It never pauses; or it has no claim, and has not had its share of a second of late. */
+/* The container never pauses; or it has no claim, and did not hold its share of the last second. */
 static bool may_be_urgent(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
@@ -712,8 +714,8 @@ static bool may_be_urgent(const struct cgpu_sched *s, uint32_t slot, uint64_t no
 }
 
 /*
- * One that never pauses could not run ahead of its ceiling while the others slept: a claim
- * does not keep it waiting for its whole length. Return: when to ask again.
+ * A container that never pauses could not run ahead of its ceiling while the others slept. So
+ * another's claim keeps it waiting for a part of its length only. Return: when to ask again.
  */
 static uint64_t update_urgency(struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
@@ -735,7 +737,7 @@ static uint64_t update_urgency(struct cgpu_sched *s, uint32_t slot, uint64_t now
 	return now_ns + (uint64_t)(CGPU_SCHED_BUDGET_BEHIND_NS + 1 - behind_ns);
 }
 
-/* Who has to wait for its budget, and who has waited for too long. Return: when to ask again. */
+/* Finds slots that must wait for budget, or have waited too long. Return: when to ask again. */
 static uint64_t update_budgets(struct cgpu_sched *s, int64_t window_ns, uint64_t now_ns)
 {
 	uint64_t wake_ns = NEVER;
@@ -771,7 +773,7 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 	}
 	s->fair.next = best;
 	if (curr < CGPU_SCHED_SLOTS && runnable(s, curr) && curr != best) {
-		/* one that woke goes before those that never sleep; others' slices end first */
+		/* a wakeup preempts one that never pauses; one that pauses keeps its window */
 		margin = s->slot[best].fair.woke && !s->slot[curr].fair.pauses ? 0 : window_ns;
 		if (ahead(s, best, curr) <= margin)
 			s->fair.next = curr;
@@ -787,7 +789,7 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 		} else if (best == CGPU_SCHED_NONE) {
 			continue;
 		} else if (!s->slot[i].fair.full_ppm) {
-			/* the others' floors leave it what they do not want */
+			/* a container without a share gets only what the others do not want */
 			mask &= ~SLOT_BIT(i);
 		} else if (cgpu_is_awake(s, i)) {
 			if ((is_ineligible(s, i, window_ns) &&
@@ -800,7 +802,7 @@ uint64_t cgpu_fair_pick(struct cgpu_sched *s, uint64_t now_ns, uint64_t *wake_ns
 			   (share(s, i) && !unheld_ns(s, i, window_ns) &&
 			    is_ineligible(s, i, window_ns) &&
 			    cgpu_class(s, i) <= cgpu_class(s, s->fair.next))) {
-			/* it would run in others' time until it is seen to have woken */
+			/* until a look sees it awake, it would run in others' time */
 			mask &= ~SLOT_BIT(i);
 		}
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Each card has an engine of its own, and engines tell each other nothing. Windows by the clock are
- * in step on all cards nevertheless, if periods begin at the same time and gangs follow each other
- * in the same order. Slices of the runlist are not: two jobs with short steps then lose most of
- * their overlap (H200, docs/measurements.md).
+ * in step on all cards nevertheless, if periods begin together and gangs follow each other in the
+ * same order. Slices of the runlist are not in step: two jobs with short steps lose most of their
+ * overlap by that (H200, docs/measurements.md).
  */
 #include "core/sched/gang.h"
 #include "core/sched/account.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * A gang is a container that computes on several cards. A step of its work may end on all of
- * them together, by an all-reduce: what it has on one card alone is then lost.
+ * A gang is a container that computes on several cards. An all-reduce may end a step of its work on
+ * all of them together. Time that it has on one card alone is then lost.
  */
 #ifndef CGPU_CORE_SCHED_GANG_H
 #define CGPU_CORE_SCHED_GANG_H
@@ -15,10 +15,13 @@
  */
 uint32_t cgpu_gang_number(const char *id, uint32_t cards);
 
-/* Several gangs have work for this card, and so their windows must be in step on all cards. */
+/* Several gangs compete on this card, so their windows must be in step on all cards. */
 bool cgpu_gangs_compete(const struct cgpu_sched *s);
 
-/* Order among the windows of a period: gangs first, and by what is the same on all cards. */
+/*
+ * Whether @entity goes before @other in a period: gangs first, by a number that is the same on all
+ * cards.
+ */
 bool cgpu_gang_precedes(const struct cgpu_sched *s, uint32_t entity, uint32_t other);
 
 #endif

@@ -6,7 +6,7 @@
 #include "core/sched/gates.h"
 #include "core/sched/bounds.h"
 
-/* A call that is under way does not know of what came since it was decided. */
+/* A call under way does not know of channels that came after it was decided. */
 static void miss(struct cgpu_sched *s, uint32_t slot)
 {
 	if (s->calls.pending)
@@ -84,7 +84,7 @@ void cgpu_sched_gates_done(struct cgpu_sched *s, const struct cgpu_sched_action 
 		if (action->kind == CGPU_SCHED_SLICE && !status) {
 			slot->slice_us = action->slice_us;
 		} else if (action->kind == CGPU_SCHED_SHUT) {
-			/* even if it failed: then it must be opened */
+			/* also if the call failed: then the gate must be opened */
 			s->gates.shut_mask |= SLOT_BIT(i);
 			s->gates.stale_mask |= missed ? SLOT_BIT(i) : 0;
 		} else if (action->kind == CGPU_SCHED_OPEN && !status && !missed &&

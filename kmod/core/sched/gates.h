@@ -6,12 +6,14 @@
 #include "core/types.h"
 #include "core/sched/sched.h"
 
-/* The slot's channels are now moved by its gate, or no longer: it closed the card. */
+/*
+ * The gate moves the slot's channels from now on; or no longer, because the slot closed the card.
+ */
 void cgpu_sched_gate_add(struct cgpu_sched *s, uint32_t slot);
 void cgpu_sched_gate_remove(struct cgpu_sched *s, uint32_t slot);
-/* Channels of it came that the caller shut. */
+/* The slot got channels that the caller shut. */
 void cgpu_sched_gate_held(struct cgpu_sched *s, uint32_t slot);
-/* Channels of it came that may not be as its gate is. */
+/* The slot got channels that may not be in its gate's state. */
 void cgpu_sched_gate_renewed(struct cgpu_sched *s, uint32_t slot);
 
 /**
@@ -28,9 +30,9 @@ uint32_t cgpu_sched_gates_move(struct cgpu_sched *s, uint64_t mask, bool overlap
 /* A call ended. */
 void cgpu_sched_gates_done(struct cgpu_sched *s, const struct cgpu_sched_action *action,
 			   uint64_t start_ns, uint64_t end_ns, int status);
-/* The gates may not be as the open window wants them; or they were found to be, or moved. */
+/* If @regate, gates may differ from what the open window wants; otherwise they do not. */
 void cgpu_sched_gates_regate(struct cgpu_sched *s, bool regate);
-/* All calls under way did, or are given up: later ones know of all channels. */
+/* All calls under way ended or are given up: later calls know of all channels. */
 void cgpu_sched_gates_all_done(struct cgpu_sched *s);
 
 #endif

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Who pauses, and so whether windows are made on demand. A channel with nothing queued
- * proves little: the card may have fetched all that waits for it. On demand one pauses
- * that slept of late; under slices one that makes less of them than they give it, by
- * the log of context switches. Slices are tried again when nobody has slept for a
- * while; after a trial that failed it takes longer until the next.
+ * Which containers pause, and so whether windows are made on demand. A channel with nothing queued
+ * proves little: the card may have fetched all that waits for it. On demand, a container pauses if
+ * it slept of late. Under slices it pauses if it used less than they gave it, by the log of context
+ * switches. Slices are tried again when none has slept for a while; after a trial that failed it
+ * takes longer until the next.
  *
- * One that its processor holds up is nearly as fast beside others as alone: the card is
+ * A container that its processor holds up is nearly as fast beside others as alone, so the card is
  * not held for it.
  */
 #include "core/sched/pause.h"
@@ -41,9 +41,9 @@ bool cgpu_pause_rests(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns
 }
 
 /*
- * By the clock the gate of one that rests is shut for good. What it submits then is seen, but not
- * what the card had fetched before: its work may be one long kernel. So it rests when one of its
- * windows went by without work, and has another now and then.
+ * By the clock the gate of a resting container is shut for good. What it submits then is seen, but
+ * not what the card had fetched before: its work may be one long kernel. So it rests only when one
+ * of its windows went by without work, and gets another window now and then.
  */
 bool cgpu_pause_is_unproven(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
@@ -53,7 +53,7 @@ bool cgpu_pause_is_unproven(const struct cgpu_sched *s, uint32_t slot, uint64_t 
 	       (!p->idle_windows || now_ns - p->idle_ns >= CGPU_SCHED_FAIR_FULL_NS);
 }
 
-/* It has slept for long, or ever since it opened the card. */
+/* The container has slept for long, or ever since it opened the card. */
 static bool has_rest(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
 	return s->slot[slot].fair.asleep &&
@@ -116,7 +116,7 @@ static bool is_asleep(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
 	return f->asleep && now_ns - f->since_ns >= CGPU_DEMAND_PATIENCE_MAX_NS;
 }
 
-/* By the log it ran little meanwhile, but for what it did until a look saw it wake. */
+/* By the log the container ran little in its sleep, less what it ran until a look saw it wake. */
 static bool really_slept(const struct cgpu_sched_fair_slot *f, uint64_t now_ns)
 {
 	uint64_t ran_ns = f->asleep_ran_ns - f->fell_ran_ns;
@@ -134,7 +134,7 @@ bool cgpu_pause_slept(const struct cgpu_sched *s, uint32_t slot)
 {
 	const struct cgpu_sched_fair_slot *f = &s->slot[slot].fair;
 
-	/* while nobody has the card, one that is loaded may be at work */
+	/* while no slot has the card, the loaded one may be at work */
 	return s->fair.settled_ns >= f->since_ns + CGPU_DEMAND_PATIENCE_MAX_NS &&
 	       (s->fair.curr < CGPU_SCHED_SLOTS || s->fair.loaded != slot) &&
 	       really_slept(f, s->fair.settled_ns);
@@ -148,9 +148,9 @@ bool cgpu_is_kept(const struct cgpu_sched *s, uint32_t slot)
 }
 
 /*
- * To hold the card for it would gain it less than it costs: it is nearly as fast beside
- * others, because its processor holds it up. Who has no claim has its share of the time
- * at most, and is to be faster than that.
+ * To hold the card for this container would gain less than it costs. It is nearly as fast beside
+ * others, because its processor holds it up. Without a claim it gets its share of the time at most,
+ * and must be faster than that beside others.
  */
 bool cgpu_divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 {
@@ -158,7 +158,7 @@ bool cgpu_divides(const struct cgpu_sched *s, uint32_t slot, uint64_t now_ns)
 
 	if (!cgpu_is_kept(s, slot) || (f->claims && f->kept_ppm < CGPU_SCHED_FAIR_KEPT_PPM))
 		return false;
-	/* what each ran is charged by the log; nor one that took more than its share so */
+	/* only the log charges what each ran; one that took more than its share so is excluded */
 	return cgpu_pause_is_logged(s, now_ns) && !f->is_overdrawn &&
 	       (!f->overdrew_ns || now_ns - f->overdrew_ns >= CGPU_SCHED_SECOND_NS);
 }
@@ -191,16 +191,16 @@ bool cgpu_pause_wants_demand(const struct cgpu_sched *s, uint64_t now_ns)
 		else
 			awake++;
 	}
-	/* fixed parts are windows by the clock; and budgets are charged by the log alone */
+	/* fixed parts need windows by the clock; only the log charges budgets */
 	if (is_capped ? !cgpu_pause_is_logged(s, now_ns) : cgpu_budget_is_needed(s))
 		return false;
-	/* slices know no classes, nor do windows by the clock */
+	/* neither slices nor windows by the clock know classes */
 	if (cgpu_has_classes(s))
 		return true;
-	/* a gang's pauses, which come of windows on demand, must not keep them */
+	/* a gang pauses because windows are on demand: that must not keep them */
 	if (s->plan.mode == CGPU_SCHED_DEMAND && now_ns < s->fair.kept_ns && !gangs)
 		pausing++;
-	/* one that works beside those that rest has the card, and they are not to wait long */
+	/* a container that works beside resting ones has the card, but they must not wait long */
 	if (is_capped)
 		return pausing || (awake <= 1 && resting);
 	return pausing ? pausing + awake + resting > 1 : awake == 1 && resting;
@@ -217,9 +217,9 @@ bool cgpu_pause_divides(const struct cgpu_sched *s)
 }
 
 /*
- * One that loses little in each round is found when that has become more than two readings of the
- * log may differ by. The round is the shorter the less it makes of its slice, so shares are
- * compared of what all ran. Return: it misses more than it may.
+ * A container that loses little in each round is found once its loss exceeds the difference that
+ * two readings of the log may have. The less it uses of its slice, the shorter the round is, so
+ * shares of what all ran are compared. Return: it misses more than it may.
  */
 static bool misses_share(struct cgpu_sched_fair_slot *f, int64_t missed_ns, uint64_t passed_ns,
 			 uint64_t slice_ns)
@@ -236,8 +236,8 @@ static bool misses_share(struct cgpu_sched_fair_slot *f, int64_t missed_ns, uint
 }
 
 /*
- * What slices gave a container, and what it made of them. One whose pieces of work are
- * shorter than its slice loses the rest of it each time.
+ * Compares what slices gave a container with what it ran. If its pieces of work are shorter than
+ * its slice, it loses the rest of each slice.
  */
 void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns, uint64_t now_ns)
 {
@@ -264,11 +264,11 @@ void cgpu_pause_judge_use(struct cgpu_sched *s, uint32_t slot, int64_t missed_ns
 	rounds = length / s->plan.period_ns;
 	over = length >= CGPU_SCHED_FAIR_REST_NS && rounds >= CGPU_SCHED_FAIR_USE_ROUNDS;
 	if (over)
-		/* the channels of one with several processes are hardly ever all empty at once */
+		/* with several processes, all channels are hardly ever empty at once */
 		f->is_short = (f->use_emptied || f->use_ran_ns) &&
 			      f->use_ran_ns * 10 < f->use_due_ns * 9;
 	else if (!f->is_judged && rounds >= CGPU_SCHED_TWICE)
-		/* within a round it may be a slice behind, and get it in the end */
+		/* within a round it may be a slice behind, and still get that slice */
 		f->is_short |= f->use_emptied &&
 			       (f->use_ran_ns * 3 < f->use_due_ns ||
 				f->use_ran_ns + slice_ns + CGPU_DEMAND_PATIENCE_MAX_NS <
@@ -301,7 +301,7 @@ bool cgpu_pause_is_unclear(const struct cgpu_sched *s)
 	return false;
 }
 
-/* Slices are tried again after a while, and after a longer one if they did not do. */
+/* Slices are tried again after a while, and after a longer one if a trial failed. */
 void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 {
 	uint32_t i;
@@ -321,7 +321,7 @@ void cgpu_pause_change_mode(struct cgpu_sched *s, uint32_t was, uint64_t now_ns)
 		s->fair.changed_ns = now_ns;
 	for (i = 0; i < s->slot_end && s->plan.mode != was; i++) {
 		s->slot[i].fair.is_short = false;
-		/* of the first slices after windows little is to be told */
+		/* the first slices after windows tell little */
 		s->slot[i].fair.is_judged = was == CGPU_SCHED_WINDOWS;
 		s->slot[i].fair.use_from_ns = 0;
 	}

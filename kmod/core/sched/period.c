@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Periods divide the second: a second then holds whole windows, whatever its phase,
- * and errors over a second stay at hundredths of a point. The period is as short as
- * the loss to hand-overs allows (config.loss_ppm), and no longer than the deviation
- * a(1 − a)P of a share a over a short time allows. Over a tenth of a second a window
- * more or less than due counts, so that a period nearby is taken that leaves room for
- * a slow call.
+ * Periods divide the second: a second then holds whole windows, whatever its phase, and errors over
+ * a second stay at hundredths of a point. The period is as short as the loss to hand-overs allows
+ * (config.loss_ppm). It is no longer than the deviation a(1 − a)P of a share a over a short time
+ * allows. Over a tenth of a second one window too many or too few counts. So the engine takes a
+ * period nearby that leaves room for a slow call.
  */
 #include "core/sched/period.h"
 #include "core/sched/account.h"
@@ -81,8 +80,8 @@ uint64_t cgpu_period_lost_ns(const struct cgpu_sched *s)
 }
 
 /*
- * What is left of the deviation that is promised over a tenth of a second, at the
- * phase where it holds one window more, or one less, than the share.
+ * The part left of the deviation promised over a tenth of a second. It is taken at the phase where
+ * that time holds a window more, or one less, than the share.
  */
 static uint64_t room_ns(uint64_t share_ppm, uint64_t period_ns)
 {
@@ -127,8 +126,8 @@ static uint64_t with_room(const struct cgpu_sched *s, uint64_t ns, uint64_t floo
 }
 
 /*
- * As long as on the other cards, though their gates take more time, or less: of few lengths the
- * next one. A tenth of a second holds whole ones.
+ * A period as long as on the other cards, whose gates may be slower or faster: the next of few
+ * lengths. A tenth of a second holds a whole number of each.
  */
 static uint64_t in_step(uint64_t ns)
 {
@@ -155,7 +154,7 @@ void cgpu_period_set_windows(struct cgpu_sched *s)
 		windows++;
 		smallest = (uint32_t)cgpu_min(smallest, s->entity[i].share_ppm);
 	}
-	/* nobody's window must be longer than the calls that make it */
+	/* a window that is nobody's must be longer than the calls that make it */
 	floor = nobody ? cgpu_min(base, (CGPU_SCHED_WINDOW_MIN_NS + lost) * CGPU_PPM / nobody) : 0;
 	floor = cgpu_max(floor, CGPU_SCHED_WINDOW_MIN_NS * (uint64_t)CGPU_PPM / smallest + lost);
 	floor = cgpu_max(floor, 2 * lost);

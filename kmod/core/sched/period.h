@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* How long the period is. Private to core/sched. */
+/* The length of the period. Private to core/sched. */
 #ifndef CGPU_CORE_SCHED_PERIOD_H
 #define CGPU_CORE_SCHED_PERIOD_H
 
 #include "core/types.h"
 #include "core/sched/sched.h"
 
-/* Sets the runlist's round for those who have a share; they divide @most_ns at most. */
+/* Sets the runlist's round for slots with a share, which divide @most_ns at most. */
 void cgpu_period_set_round(struct cgpu_sched *s, uint64_t most_ns);
 
-/* The same for windows on demand: nothing but the deviation from shares bounds it. */
+/* Sets the period of windows on demand: only the deviation from shares bounds it. */
 void cgpu_period_set_demand(struct cgpu_sched *s);
 
 /* Sets the period of the windows in the plan. */
 void cgpu_period_set_windows(struct cgpu_sched *s);
 
-/* Windows or slices divide what @lost_ns leaves of it. */
+/* Sets the part of the period that windows or slices divide: all but @lost_ns. */
 void cgpu_period_spread(struct cgpu_sched *s, uint64_t lost_ns);
 
 /* Return: what hand-overs take of a period. */

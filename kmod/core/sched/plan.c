@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * After any event the plan is made anew: policy turns members into shares; the mode
- * follows from the ceilings and from who pauses (nobody below 100 %, and nobody: the
- * runlist's slices; else windows, made by gates, on demand or by the clock). Gangs that compete
- * have windows by the clock, unless one that is no gang pauses. By the
- * clock each entity with a share has a window, and what is left is nobody's. Those
- * whose share does not depend on the others' come first.
+ * After any event the plan is made anew. Policy turns members into shares. The mode follows from
+ * the ceilings and from which containers pause. If none has a ceiling below 100 % and none pauses,
+ * the runlist's slices make the shares. Otherwise gates make windows, on demand or by the clock.
+ * Gangs that compete have windows by the clock, unless a container that is no gang pauses. By the
+ * clock each entity with a share has a window, and the time left over is nobody's. Entities whose
+ * share does not depend on the others' come first.
  *
- * A change of plan must move no account: each entity keeps its lag relative to where
- * the old plan wanted it, and the open window goes on with an end of the new plan.
+ * A change of plan must move no account. Each entity keeps its lag relative to where the old plan
+ * wanted it. The open window goes on with an end of the new plan.
  */
 #include "core/sched/plan.h"
 #include "core/sched/account.h"
@@ -20,13 +20,13 @@
 #include "core/sched/period.h"
 #include "core/sched/slices.h"
 
-/* Holds the card open, or closed it so recently that its part is kept for it. */
+/* The slot holds the card open, or closed it so recently that its part is kept for it. */
 static bool counted(const struct cgpu_sched *s, uint32_t i)
 {
 	return cgpu_opened(s, i) || (s->slot[i].present && s->slot[i].leaves_ns);
 }
 
-/* Those who rest are found at the same time: the plan is made without them. */
+/* Whether windows are made on demand. Also finds resting containers, which the plan leaves out. */
 static bool fair_wanted(struct cgpu_sched *s, uint64_t now_ns)
 {
 	s->fair.resting_mask = 0;
@@ -55,9 +55,9 @@ static void shares(struct cgpu_sched *s, uint64_t without)
 }
 
 /*
- * The round leaves those who rest out, which makes the others' slices longer. One that
- * wakes may have to wait for all of them, so that the round grows by no more than
- * CGPU_SCHED_WAKE_NS; unless all who rest slept for so long that this no longer counts.
+ * The round leaves resting containers out, which makes the others' slices longer. A container that
+ * wakes may have to wait for all of them. So the round grows by no more than CGPU_SCHED_WAKE_NS,
+ * unless all resting containers slept for so long that this no longer counts.
  */
 static void set_round(struct cgpu_sched *s, uint64_t now_ns)
 {
@@ -83,7 +83,7 @@ static void set_round(struct cgpu_sched *s, uint64_t now_ns)
 					 CGPU_SCHED_WAKE_NS);
 }
 
-/* When the next of those who rest is to show again that it has no work. */
+/* Sets when the next resting container must show again that it has no work. */
 static void review_proofs(struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint64_t at_ns;
@@ -108,9 +108,9 @@ static void set_entity(struct cgpu_sched *s, uint32_t entity, uint32_t share_ppm
 }
 
 /*
- * The share of the period that is a slot's window. Where shares do not depend on who
- * holds the card open, a slot that does not hold it keeps its place: opening and
- * closing the card moves nobody else.
+ * The share of the period that is a slot's window. Where shares do not depend on which slots hold
+ * the card open, a slot that does not hold it keeps its place. So opening and closing the card
+ * moves no other.
  */
 static uint32_t window_ppm(const struct cgpu_sched *s, uint32_t i)
 {
@@ -154,7 +154,7 @@ static void set_order(struct cgpu_sched *s)
 
 	sort(s, sorted);
 	s->plan.count = 0;
-	/* those behind the elastic ones would move when somebody opens or closes the card */
+	/* entities placed behind elastic ones would move when a slot opens or closes the card */
 	for (pass = 0; pass < 2; pass++) {
 		for (k = 0; k < CGPU_SCHED_ENTITIES; k++) {
 			struct cgpu_sched_entity *e = &s->entity[i = sorted[k]];
@@ -167,7 +167,7 @@ static void set_order(struct cgpu_sched *s)
 				s->plan.order[s->plan.count++] = (uint8_t)i;
 		}
 	}
-	/* also for slots that do not hold the card open: the plan must not depend on it */
+	/* also for slots that do not hold the card open: the plan must not depend on that */
 	for (k = 0; s->plan.count > 1 && k < s->plan.count; k++) {
 		uint32_t before = s->plan.order[(k + s->plan.count - 1) % s->plan.count];
 		uint32_t after = s->plan.order[(k + 1) % s->plan.count];
@@ -189,7 +189,7 @@ static void set_windows(struct cgpu_sched *s)
 	s->plan.whole = sum < CGPU_PPM &&
 			cgpu_part(s->plan.period_ns, CGPU_PPM - sum) > cgpu_period_lost_ns(s);
 	if (!s->plan.whole && sum && sum < CGPU_PPM) {
-		/* nobody's part does not cover the hand-overs */
+		/* the time that is nobody's does not cover the hand-overs */
 		for (i = 0; i < CGPU_SCHED_ENTITIES; i++)
 			set_entity(s, i,
 				   i == CGPU_SCHED_NOBODY
@@ -286,7 +286,7 @@ bool cgpu_plan_make(struct cgpu_sched *s, uint64_t now_ns)
 	}
 	in_place = s->plan.period_ns == was && s->entity[s->cur.owner].offset_ns == offset_ns;
 	s->plan.moved |= !in_place;
-	/* several came at once: no time passed in which anybody used the card */
+	/* several events came at once: no container used the card in between */
 	notional = s->clock_ns - s->plan.clock_ns < CGPU_SCHED_WINDOW_MIN_NS;
 	s->plan.clock_ns = s->clock_ns;
 	/* the grid is the same in every second */

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A policy turns members (weight, quota, priority, holds the card open) into a share,
- * a floor and a ceiling each, in millionths of the card. The strict policies leave
- * idle time idle: share and ceiling are the same, and do not depend on what others do
- * with theirs. The work-conserving ones divide what the floors leave by weight within
- * the ceilings (water-filling), among the members that are active.
+ * A policy turns members (weight, quota, priority, holds the card open) into a share, a floor and a
+ * ceiling each, in millionths of the card. The strict policies leave idle time idle: share and
+ * ceiling are the same, and do not depend on whether others use theirs. The work-conserving ones
+ * divide what the floors leave by weight within the ceilings (water-filling), among the active
+ * members.
  *
- * Floors hold under every policy, so that a container keeps what it was promised whoever
- * else comes, and whatever policy the card had before.
+ * Floors hold under every policy. So a container keeps what it was promised, whichever others come,
+ * and whatever policy the card had before.
  */
 #include "core/sched/policy.h"
 #include "core/sched/bounds.h"
@@ -92,7 +92,7 @@ static bool by_weight(uint32_t policy)
 	       policy == CGPU_POLICY_ONLINE;
 }
 
-/* Of those that divide what the fixed parts leave. */
+/* Parts of a member in what the fixed parts leave. */
 static uint64_t parts(uint32_t policy, const struct cgpu_policy_member *m)
 {
 	return by_weight(policy) || m->own_weight ? m->weight : 1;
@@ -109,14 +109,14 @@ static uint64_t within_quota(const struct cgpu_policy_member *m, uint64_t ppm)
 	return m->quota ? cgpu_min(ppm, m->quota * PERCENT_PPM) : ppm;
 }
 
-/* What one that divides the rest has of it at least. Under online it is the class that counts. */
+/* The least that a member gets of the rest. Under online its class counts instead. */
 static uint64_t least_ppm(uint32_t policy, const struct cgpu_policy_member *m)
 {
 	return within_quota(m, cgpu_max(m->quota_min * PERCENT_PPM,
 					policy == CGPU_POLICY_ONLINE ? 0 : m->least_ppm));
 }
 
-/* What the member has whatever the others do; 0: it divides the rest with them. */
+/* The member's part, whatever the others do; 0: it divides the rest with them. */
 static uint64_t fixed_ppm(uint32_t policy, const struct cgpu_policy_member *m)
 {
 	uint64_t ppm = m->own_ppm;
@@ -148,15 +148,15 @@ static uint64_t fix(uint32_t policy, const struct cgpu_policy_member *members, u
 }
 
 /*
- * The part of `m` if all that divide `room` are counted in `sum`. Under average and fixed a
- * part is one of max_inst, as long as so many fit.
+ * The part of `m` if `sum` counts all that divide `room`. Under average and fixed a part is one of
+ * max_inst, as long as so many fit.
  */
 static uint64_t strict_part(uint32_t policy, uint32_t max_inst, uint64_t room, uint64_t sum,
 			    const struct cgpu_policy_member *m)
 {
 	uint64_t part = parts(policy, m), ppm;
 
-	/* policy 1: one that opens the card now would be one more */
+	/* policy 1: a member that opens the card now would add its part */
 	if (policy == CGPU_POLICY_PREEMPTIVE && !m->open)
 		sum += part;
 	ppm = part * room / sum;
@@ -165,7 +165,7 @@ static uint64_t strict_part(uint32_t policy, uint32_t max_inst, uint64_t room, u
 	return within_quota(m, ppm);
 }
 
-/* Return: the parts of those of `take` that are counted under a strict policy. */
+/* Return: the sum of parts that a strict policy counts of the members in `take`. */
 static uint64_t strict_sum(uint32_t policy, const struct cgpu_policy_member *members,
 			   uint32_t count, uint64_t take)
 {
@@ -179,9 +179,9 @@ static uint64_t strict_sum(uint32_t policy, const struct cgpu_policy_member *mem
 }
 
 /*
- * Ceilings of the policies that leave idle time idle: a container's part does
- * not depend on what the others do with theirs. One whose guarantee is more than its part has
- * the guarantee, and the others divide what that leaves.
+ * Ceilings of the policies that leave idle time idle: a container's part does not depend on whether
+ * the others use theirs. A container whose guarantee exceeds its part gets the guarantee, and the
+ * others divide what that leaves.
  */
 static void strict(uint32_t policy, uint32_t max_inst,
 		   const struct cgpu_policy_member *members, uint32_t count,
@@ -219,7 +219,7 @@ static void strict(uint32_t policy, uint32_t max_inst,
 	} while (again);
 	for (i = 0; i < count; i++)
 		used += shares[i].share_ppm;
-	/* what integer division left over belongs to those that fill the card */
+	/* what integer division left over goes to members that fill the card */
 	for (i = 0; i < count && used < CGPU_PPM && used + count >= CGPU_PPM; i++) {
 		if (!(take >> i & 1) || !shares[i].share_ppm || members[i].quota)
 			continue;
@@ -230,7 +230,7 @@ static void strict(uint32_t policy, uint32_t max_inst,
 	}
 }
 
-/* Of the level at which shares add up. */
+/* The member's share at @level. */
 static uint64_t share_at(uint64_t level, uint32_t policy, const struct cgpu_policy_member *m,
 			 const struct cgpu_policy_share *s)
 {
@@ -297,7 +297,7 @@ static void conserving(uint32_t policy, const struct cgpu_policy_member *members
 	uint64_t take = 0, room = CGPU_PPM;
 	uint32_t i;
 
-	/* under the others what one with a fixed part leaves, asleep, is not kept for it */
+	/* under other policies a fixed part is not kept while its container sleeps */
 	if (mixed)
 		room = fix(policy, members, count, shares);
 	for (i = 0; i < count; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What a container may take of a card's compute: a pure function of the card's
- * policy and of who is there. Shares are in parts per million of the card.
+ * What a container may take of a card's compute: a pure function of the card's policy and its
+ * members. Shares are in parts per million of the card.
  */
 #ifndef CGPU_CORE_SCHED_POLICY_H
 #define CGPU_CORE_SCHED_POLICY_H
@@ -42,34 +42,33 @@ struct cgpu_policy_member {
 	uint32_t quota_min; /* percent, 0: none */
 	uint32_t priority;
 	/*
-	 * What it asked for in its own words, under whatever policy: exactly this part, which
-	 * comes off before the others divide the rest, 0: none; that its weight counts, and
-	 * what the weight is worth at least, however much the fixed parts take
+	 * What the container asked for in its own words, under any policy. own_ppm: exactly this
+	 * part, which comes off before the others divide the rest; 0: none. own_weight: its weight
+	 * counts. least_ppm: what the weight is worth at least, however much the fixed parts take
 	 */
 	uint32_t own_ppm;
 	uint32_t least_ppm;
 	bool own_weight;
-	bool open;          /* a process of it holds the GPU open */
+	bool open;          /* a process of the container holds the GPU open */
 	bool active;        /* open, and not known to be idle */
 };
 
 struct cgpu_policy_share {
-	uint32_t share_ppm;   /* while all that are active want all they can get */
+	uint32_t share_ppm;   /* while all active members want all they can get */
 	uint32_t floor_ppm;   /* guaranteed, whatever the others do */
 	uint32_t ceiling_ppm; /* never more, even alone */
 };
 
 /*
- * Fills `shares` for `count` members. Return: 0, -EINVAL: no such policy,
- * -ERANGE: max_inst, weight, quota, a part or priority out of bounds, or quota_min
- * above quota, -ENOSPC: more than CGPU_POLICY_MEMBERS. On an error nothing is
- * written.
+ * Fills `shares` for `count` members. Return: 0; -EINVAL: no such policy; -ERANGE: max_inst,
+ * weight, quota, a part or priority out of bounds, or quota_min above quota; -ENOSPC: more than
+ * CGPU_POLICY_MEMBERS. An error writes nothing.
  */
 int cgpu_policy_shares(uint32_t policy, uint32_t max_inst,
 		       const struct cgpu_policy_member *members, uint32_t count,
 		       struct cgpu_policy_share *shares);
 
-/* true if the container's part does not depend on who holds the card open */
+/* true if the container's part does not depend on which containers hold the card open */
 bool cgpu_policy_fixes(uint32_t policy, const struct cgpu_policy_member *member);
 /* true if idle time of one container is offered to others */
 bool cgpu_policy_conserves(uint32_t policy);

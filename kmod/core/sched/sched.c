@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The state machine of a card. A tick looks at the time, makes the plan if something
- * changed, and answers with calls: gates to shut or open, slices to program. Until the
- * caller has reported them all, nothing else is decided; then the window begins. The
- * next gate opens before the present one shuts, so that the hardware's switch overlaps
- * the second call, unless the one before was idle: then the next would start early.
+ * The state machine of a card. A tick looks at the time, makes the plan if something changed, and
+ * answers with calls: gates to shut or open, slices to program. Nothing else is decided until the
+ * caller has reported them all; then the window begins. The next gate opens before the present one
+ * shuts, so the hardware's switch overlaps the second call. If the present owner was idle, the gate
+ * opens after: otherwise the next would start early.
  *
- * A failure fails open: every gate opens, and after a second it tries again.
+ * A failure fails open: every gate opens, and after a second the engine tries again.
  */
 #include "core/sched/account.h"
 #include "core/sched/expiry.h"
@@ -29,8 +29,8 @@ static uint32_t gates(struct cgpu_sched *s, uint64_t mask, uint64_t now_ns,
 		      struct cgpu_sched_action *out)
 {
 	/*
-	 * Not after an entity that paused recently and may pause again, nor after
-	 * nobody: the next one would start early.
+	 * No overlap after an entity that paused recently and may pause again, nor after time that
+	 * is nobody's: the next one would start early.
 	 */
 	bool overlap = !s->cur.begun || !(cgpu_entity_paused(s, s->cur.owner, now_ns) ||
 					  cgpu_entity_quiet(s, s->cur.owner));
@@ -67,7 +67,10 @@ static void begin(struct cgpu_sched *s, uint64_t now_ns)
 	if (!cgpu_entity_quiet(s, s->next.owner) &&
 	    !(s->cur.begun && s->next.owner == s->cur.owner))
 		cost_ns = cgpu_entry_ns(!s->cur.begun || cgpu_entity_quiet(s, s->cur.owner));
-	/* a plan may have taken nobody's share in its window: the rest of it is owed to nobody */
+	/*
+	 * a plan may have taken the share of the open window, which was nobody's: no entity is owed
+	 * the rest
+	 */
 	shareless = s->cur.begun && s->cur.owner == CGPU_SCHED_NOBODY &&
 		    !s->entity[s->cur.owner].share_ppm;
 	s->cur.owner = s->next.owner;
@@ -92,7 +95,7 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 
 	s->next.owner = cgpu_window_choose(s, then_ns, &s->next.end_ns);
 	if (s->next.owner == CGPU_SCHED_NONE) {
-		/* nobody holds the card open, or nobody with a weight does */
+		/* no container with a weight holds the card open */
 		s->cur.begun = false;
 		return gates(s, 0, now_ns, out);
 	}
@@ -105,8 +108,8 @@ static uint32_t hand_over(struct cgpu_sched *s, uint64_t now_ns, uint64_t then_n
 }
 
 /*
- * The open window goes on under the new plan. If it keeps its place, its end may also
- * move back: it may have been lengthened for the owner's lag.
+ * The open window goes on under the new plan. If it keeps its place, its end may also move back,
+ * because it may have been lengthened for the owner's lag.
  */
 static void resume(struct cgpu_sched *s, uint64_t now_ns, bool in_place)
 {
@@ -191,7 +194,7 @@ void cgpu_sched_done(struct cgpu_sched *s, const struct cgpu_sched_action *actio
 		     uint64_t start_ns, uint64_t end_ns, int status)
 {
 	s->calls.count++;
-	/* up to now the gates were as they were */
+	/* up to now the gates were in their old state */
 	cgpu_entities_grant(s, end_ns);
 	cgpu_sched_gates_done(s, action, start_ns, end_ns, status);
 	if (status) {

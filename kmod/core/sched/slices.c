@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The runlist serves the channel groups round robin, a timeslice each. A container's
- * part is divided among its groups, less what the switches take. What a switch takes is
- * learned from the log of context switches (after_ns). In a window a single group's
- * slice is longer than the window, and the slices of several end away from the
- * hand-over: else the runlist would start the next container while both gates are
- * open.
+ * The runlist serves the channel groups round robin, a timeslice each. A container's part is
+ * divided among its groups, less what the switches take. The log of context switches tells what a
+ * switch takes (after_ns). In a window a single group's slice is longer than the window, and the
+ * slices of several end away from the hand-over. Otherwise the runlist would start the next
+ * container while both gates are open.
  */
 #include "core/sched/slices.h"
 #include "core/sched/account.h"
@@ -26,7 +25,9 @@ void cgpu_slices_lasted(struct cgpu_sched *s, uint32_t slot, uint32_t turns, uin
 		return;
 	p = &s->slot[slot];
 	slice_ns = (uint64_t)p->slice_us * 1000;
-	/* of several groups it is not known which ran; a shorter slice: no work, or a shut gate */
+	/*
+	 * with several groups it is unknown which ran; a shorter turn means no work, or a shut gate
+	 */
 	if (!p->present || p->groups != 1 || !slice_ns || p->slice_us != p->wanted_us ||
 	    shortest_ns <= slice_ns || shortest_ns - slice_ns > CGPU_SCHED_AFTER_MAX_NS)
 		return;
@@ -36,8 +37,8 @@ void cgpu_slices_lasted(struct cgpu_sched *s, uint32_t slot, uint32_t turns, uin
 	change_ns = cgpu_min(change_ns, turns * (uint64_t)CGPU_SCHED_AFTER_PACE_NS);
 	s->after_ns = ns > s->after_ns ? s->after_ns + change_ns : s->after_ns - change_ns;
 	/*
-	 * Once it is known, and not again by the way: each new slice disturbs a round. And it
-	 * is not the same for other slices, of which work of fixed pieces ends elsewhere.
+	 * Slices are cut anew only once the average has settled, because each new slice disturbs a
+	 * round. And with other slices it differs, as work of fixed pieces ends elsewhere in them.
 	 */
 	if (apart(s->after_ns, s->after_used_ns) < CGPU_SCHED_AFTER_STEP_NS ||
 	    apart(ns, s->after_ns) >= CGPU_SCHED_AFTER_STEP_NS / 2)
@@ -55,11 +56,10 @@ static uint64_t slice_us(uint64_t ns, uint32_t groups)
 }
 
 /*
- * The slice of each of several groups in one window. All must fit, because an opening
- * gate starts them from the first (seen on an H200: of eight processes in windows of
- * 5 ms, with longer slices, one to four ran). No slice may end while the next gate is
- * open and this one not yet shut: the last ends a moment earlier, and the first
- * follows again.
+ * The slice of each of several groups in one window. All must fit, because an opening gate starts
+ * them from the first. On an H200, of eight processes in windows of 5 ms one to four ran with
+ * longer slices. No slice may end while the next gate is open and this one not yet shut. So the
+ * last slice ends a moment earlier, and the first follows again.
  */
 static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
 {
@@ -71,9 +71,9 @@ static uint64_t cut_slice_us(uint64_t ns, uint32_t groups)
 }
 
 /*
- * While gates are open beside each other one that wakes shall not wait for long, and what each
- * submits is to be seen soon: where slices are long, all seem to sleep whose work is done within
- * the first. Only one that never pauses runs several groups alone, and loses by every switch.
+ * While several gates are open, a container that wakes must not wait for long, and submissions must
+ * be seen soon. If slices are long, all containers whose work ends within the first slice seem to
+ * sleep. Only a container that never pauses runs several groups alone, and loses by every switch.
  */
 static uint64_t demand_slice_us(const struct cgpu_sched *s, uint32_t slot)
 {
@@ -111,7 +111,7 @@ void cgpu_slices_want(struct cgpu_sched *s)
 		} else if (s->plan.mode == CGPU_SCHED_SLICES) {
 			us = slice_us(cgpu_part(s->plan.spread_ns, share), slot->groups);
 		} else if (slot->groups == 1) {
-			/* must not end while the next gate is already open */
+			/* the slice must not end while the next gate is already open */
 			us = 2 * s->plan.period_ns / 1000;
 		} else {
 			us = cut_slice_us(s->entity[i].width_ns, slot->groups);

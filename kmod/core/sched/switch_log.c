@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The ring holds one record for each context that was loaded or saved. The time
- * between the two is what its process used. In windows by the clock two judgements
- * follow from it. An owner that is not loaded early in its window pauses. And one that
- * ran longer than its window started early, because the one before had no work when
- * its own window ended: the time is charged to the right account.
+ * The ring holds one record for each context that was loaded or saved. The time between the two is
+ * what its process used. In windows by the clock two judgements follow. An owner that is not loaded
+ * early in its window pauses. An owner that ran longer than its window started early, because the
+ * one before had no work when its own window ended. Then the time is charged to the right account.
  */
 #include "core/sched/switch_log.h"
 
@@ -47,7 +46,7 @@ void cgpu_switch_log_init(struct cgpu_switch_log *log)
 	log->last = CGPU_SCHED_NONE;
 }
 
-/* Return: room for it, NULL: all are taken. */
+/* Return: the entry of @pid, which may be new; NULL: all are taken. */
 static struct cgpu_switch_log_use *use_of(struct cgpu_switch_log_use *use, uint32_t *count,
 					  uint32_t pid)
 {
@@ -70,7 +69,7 @@ static void load(struct cgpu_switch_log *log, uint32_t pid, uint64_t at_ns)
 	log->counted_ns = 0;
 }
 
-/* As far as was told: a switch from the one to the other is their container's own. */
+/* Both processes are known to be one container's, so a switch between them is its own. */
 static bool are_of_one(const struct cgpu_switch_log *log, uint32_t a, uint32_t b)
 {
 	const struct cgpu_switch_log_known *of_a = &log->known[a % CGPU_SWITCH_LOG_KNOWN];
@@ -100,7 +99,7 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 	if (!of)
 		return false;
 	if (log->begun && seqno != log->seqno) {
-		/* whose time it was in between nobody knows */
+		/* the lost records would tell who ran in between */
 		log->lost += (seqno - log->seqno) & 0xffff;
 		log->pid = 0;
 		log->last_pid = 0;
@@ -133,9 +132,8 @@ static bool take(struct cgpu_switch_log *log, const uint8_t *record,
 }
 
 /*
- * The card's clock is not ours, and parts from it. By so much it is behind, at most: the
- * least that a record was old of late when it was read. What was known before the last
- * two spans says nothing any more.
+ * The card's clock drifts against the host's. It is behind by at most the least age that a record
+ * had when it was read of late. What was known before the last two spans no longer counts.
  */
 static void learn_behind(struct cgpu_switch_log *log, uint64_t now_ns)
 {
@@ -151,7 +149,7 @@ static void learn_behind(struct cgpu_switch_log *log, uint64_t now_ns)
 		log->behind_now_ns = old_ns;
 		log->span_ns = now_ns;
 	}
-	/* either clock may be ahead: differences are compared, by their sign */
+	/* either clock may be ahead, so differences are compared by their sign */
 	if ((int64_t)(old_ns - log->behind_now_ns) < 0)
 		log->behind_now_ns = old_ns;
 	log->behind_ns = (int64_t)(log->behind_before_ns - log->behind_now_ns) < 0 ?
@@ -183,7 +181,7 @@ uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, c
 	}
 	of = log->pid ? use_of(use, &count, log->pid) : NULL;
 	learn_behind(log, now_ns);
-	/* a context that stays loaded is counted by our clock until its end is known */
+	/* the host's clock counts a context that stays loaded, until its end is known */
 	if (of && now_ns > log->read_ns) {
 		int64_t loaded_ns = (int64_t)(now_ns - log->behind_ns - log->start_ns);
 		uint64_t ns = now_ns - log->read_ns;
@@ -199,7 +197,7 @@ uint32_t cgpu_switch_log_read(struct cgpu_switch_log *log, const void *header, c
 		*of = use[count - 1];
 		use[count - 1] = loaded;
 	}
-	/* of two who asked at once the later one may have read first */
+	/* if two callers asked at once, the later one may have read first */
 	if (now_ns > log->read_ns)
 		log->read_ns = now_ns;
 	return count;
@@ -222,13 +220,14 @@ const struct cgpu_switch_log_use *cgpu_switch_log_next(struct cgpu_switch_log *l
 }
 
 /*
- * Whose a process was that has ended between its work and this reading. Once, for then it is
- * nobody's; and not whoever's has the slot by now, of whom less was told.
+ * Finds the slot of a process that ended between its work and this reading. It answers once:
+ * afterwards the process is recorded as in no slot. A container that took the slot since has used
+ * less, and is not charged.
  */
 static uint32_t last_known(const struct cgpu_switch_log_known *known, const struct cgpu_sched *s,
 			   uint32_t pid)
 {
-	/* number 0 is nobody's, and stands where nothing is known yet */
+	/* process 0 is in no container, and marks an entry without knowledge */
 	if (!pid || known->pid != pid || known->slot >= CGPU_SCHED_SLOTS ||
 	    !known->used_ns || s->slot[known->slot].stat.used_ns < known->used_ns)
 		return CGPU_SCHED_NONE;
@@ -268,11 +267,11 @@ static bool has_windows(const struct cgpu_sched *s)
 	return s->plan.mode == CGPU_SCHED_WINDOWS && s->cur.begun;
 }
 
-/* On demand. A sleeper's gate is open: what it runs is found in the log, and charged to it. */
+/* On demand a sleeper's gate is open, and the log is read to charge what it runs. */
 static uint64_t pace_ns(const struct cgpu_switch_log *log, const struct cgpu_sched *s,
 			uint64_t now_ns)
 {
-	/* a budget is spent by the log alone */
+	/* only the log tells what is spent of a budget */
 	if (cgpu_budget_is_used(s))
 		return CGPU_SWITCH_LOG_DEMAND_NS;
 	if (cgpu_pause_is_quiet(s, now_ns))
@@ -283,7 +282,7 @@ static uint64_t pace_ns(const struct cgpu_switch_log *log, const struct cgpu_sch
 	return CGPU_SWITCH_LOG_DEMAND_NS;
 }
 
-/* Somebody stirs: in step again, for a reading right when it does finds nothing yet. */
+/* A container stirs. Readings keep their step, because one right now would find nothing yet. */
 static void hurry(struct cgpu_switch_log *log, uint64_t now_ns)
 {
 	uint64_t passed_ns = now_ns > log->read_ns ? now_ns - log->read_ns : 0;
@@ -316,7 +315,7 @@ uint64_t cgpu_switch_log_due(struct cgpu_switch_log *log, const struct cgpu_sche
 	return log->look_ns;
 }
 
-/* A window was begun for it, and it has not run, or it would have been seen. */
+/* Judges a slot whose window has begun: if it had run, the log would show it. */
 static void judge_beginning(const struct cgpu_switch_log *log, struct cgpu_sched *s,
 			    uint32_t slot, uint64_t now_ns)
 {
@@ -327,7 +326,7 @@ static void judge_beginning(const struct cgpu_switch_log *log, struct cgpu_sched
 		p->idle_windows = 0;
 	} else if (!log->looked && s->cur.owner == slot && s->cur.owner == log->owner &&
 		   s->cur.end_ns == log->end_ns && p->member.open) {
-		/* it had its place until now */
+		/* it kept its windows until now, although it sleeps */
 		cgpu_plan_outdate(s, p->fair.asleep && cgpu_pause_is_unproven(s, slot, now_ns));
 		p->idle_windows += p->idle_windows < CGPU_SCHED_TWICE;
 		cgpu_entity_pause(s, slot, now_ns);
@@ -340,8 +339,8 @@ static int64_t within(int64_t ns, int64_t most_ns)
 }
 
 /*
- * A container that ran longer than its window shows that the one before it had no work
- * at its end: the next began while that one's gate was still open.
+ * If a container ran longer than its window, the one before it had no work at its end: the
+ * container began while that one's gate was still open.
  */
 static void judge_end(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_t last,
 		      uint64_t now_ns)
@@ -350,7 +349,7 @@ static void judge_end(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_
 	int64_t more = (int64_t)log->ran_ns[last] - (int64_t)s->last.ran_ns - log->usual_ns[last];
 
 	if (before >= CGPU_SCHED_SLOTS) {
-		/* no gate was open before its own: a longer run is not an early start */
+		/* no gate was open before its own: a longer run is no early start */
 		log->usual_ns[last] += (int32_t)(within(more, CGPU_SWITCH_LOG_EARLY_NS) / 4);
 		if (log->usual_ns[last] < 0)
 			log->usual_ns[last] = 0;
@@ -365,7 +364,7 @@ static void judge_end(struct cgpu_switch_log *log, struct cgpu_sched *s, uint32_
 		cgpu_entity_pause(s, before, now_ns);
 }
 
-/* What became of the window before this one. */
+/* Judges the window before this one. */
 static void judge_last(struct cgpu_switch_log *log, struct cgpu_sched *s, uint64_t now_ns)
 {
 	uint32_t i;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Windows follow in the plan's order. Each has a planned end on the grid; how far its
- * owner lags moves it. A window whose end has passed by the time it would begin is
- * skipped, which is how lost time is made up for. After a change that moved windows,
- * the order restarts from the clock.
+ * Windows follow in the plan's order. Each has a planned end on the grid, which its owner's lag
+ * moves. A window whose end has passed by the time it would begin is skipped: that makes up for
+ * lost time. After a change that moved windows, the order restarts from the clock.
  */
 #include "core/sched/window.h"
 #include "core/sched/account.h"
@@ -71,7 +70,7 @@ uint32_t cgpu_window_choose(struct cgpu_sched *s, uint64_t then_ns, uint64_t *en
 		*end_ns = end;
 		return entity;
 	}
-	/* everybody is ahead of the grid: something delayed us */
+	/* every entity is ahead of the grid: something delayed the engine */
 	cgpu_plan_enter(s, cgpu_plan_frame(s, then_ns));
 	*end_ns = then_ns + CGPU_SCHED_WINDOW_MIN_NS;
 	return best;
