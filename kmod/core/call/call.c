@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Two threads of a container can be in the driver with the same handle. What
- * keeps the ledger right:
+ * Two threads of a container can be in the driver with the same handle. These rules keep the ledger
+ * right:
  *
  * - A charge is taken before the driver allocates and returned after it has
  *   freed, never the other way round.
  * - The driver must find under a handle what the core found there. So a call
- *   pins the objects that it names: RM_FREE of a pinned object, or of one above
- *   it, is refused, and closing a file with pinned objects is remembered until
- *   they are let go. No well-formed program frees what it is duplicating.
- * - RM_FREE marks its object as dying. Whoever names it meanwhile is told that
- *   it is gone, a second RM_FREE too.
+ *   pins the objects that it names. RM_FREE of a pinned object, or of one above
+ *   it, is refused. Closing a file with pinned objects is deferred until they
+ *   are unpinned. No well-formed program frees what it is duplicating.
+ * - RM_FREE marks its object as dying. A call that names it meanwhile is told
+ *   that it is gone, a second RM_FREE too.
  * - What UVM unmaps is taken out only as far as it was there when the driver
  *   was asked: another thread may map at the same address in between.
  *
- * Unknown is refused: a client that this container did not create does not
- * exist for it, and an object that the core has not seen being made is not
- * freed: another thread's allocation of that handle may be on its way out of
- * the driver.
+ * Unknown objects are refused. A client that this container did not create does not exist for it.
+ * An object that the core has not seen being made is not freed: another thread's allocation of that
+ * handle may not have left the driver yet.
  *
- * What is decided about one call is with its noun: object.c, control.c, export.c,
- * group.c, uvm.c. What all of them say and take is in verdict.c.
+ * Decisions about one call are in the file of its noun: object.c, control.c, export.c, group.c,
+ * uvm.c. What they share is in verdict.c.
  */
 #include "core/call/control.h"
 #include "core/call/export.h"
@@ -30,7 +29,7 @@
 #include "core/call/verdict.h"
 #include "core/rm/structs.h"
 
-/* Of what the processor maps, only video memory goes through the card's window. */
+/* Of the processor's mappings, only those of video memory go through the card's window. */
 static bool takes_page_tables(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
 	uint32_t charge = cgpu_object_at(&tenant->objects, call->object)->charge;
@@ -46,8 +45,8 @@ static bool is_for_processor(uint32_t op)
 }
 
 /*
- * Memory of the host that was freed stays whole while a page of it is mapped, and then until the
- * file is closed through which it was (535 to 595). So the file holds what is mapped through it.
+ * Freed memory of the host stays whole while a page of it is mapped. Then it stays until the file
+ * through which it was mapped is closed (535 to 595). So the file holds what is mapped through it.
  */
 static int hold_mapped(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -78,9 +77,9 @@ static void keep_mapped(struct cgpu_tenant *tenant, struct cgpu_call *call)
 }
 
 /*
- * Page tables by the length that is mapped, as of pages of 4 KiB, which nobody can rule out:
- * one of 4 KiB holds 8 bytes for each of 512 pages. What is shorter than it covers is in the
- * bound of their number.
+ * Charges page tables by the mapped length, as of pages of 4 KiB, which cannot be ruled out: a
+ * table of 4 KiB holds 8 bytes for each of 512 pages. The bound on the number of mappings covers
+ * shorter ones.
  */
 static int charge_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -99,8 +98,8 @@ static int charge_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
 }
 
 /*
- * How much of BAR1 a mapping takes, at most: whole pages, which are the memory's own, of up to
- * 2 MiB, or 512 MiB; and of 64 KiB where BAR1 is 256 MiB or less (535 to 595).
+ * Bytes of BAR1 that a mapping takes at most. It takes whole pages, which are the memory's own, of
+ * up to 2 MiB, or 512 MiB; and of 64 KiB if BAR1 is 256 MiB or less (535 to 595).
  */
 static uint64_t window_bytes(const struct cgpu_tenant *tenant, const struct cgpu_request *req,
 			     uint64_t bar1_bytes, uint32_t charge)
@@ -110,15 +109,15 @@ static uint64_t window_bytes(const struct cgpu_tenant *tenant, const struct cgpu
 
 	if (bar1_bytes <= 256u << 20)
 		page = 64u << 10;
-	/* more than there is, whatever it is */
+	/* longer than BAR1, so more than there is */
 	if (req->length_bytes > bar1_bytes)
 		return UINT64_MAX;
 	return ((req->offset_bytes & (page - 1)) + req->length_bytes + page - 1) & ~(page - 1);
 }
 
 /*
- * Who fills BAR1 keeps neighbours from beginning: a CUDA context maps 2 MiB of it. So a container
- * has the part of it that it has of what the card promises, and room for a few contexts.
+ * A container that fills BAR1 keeps neighbours from beginning: a CUDA context maps 2 MiB of it. So
+ * a container gets the same part of it as of what the card promises, and room for a few contexts.
  */
 static uint64_t window_limit(const struct cgpu_account *account, const struct cgpu_gpu *gpu)
 {
@@ -149,12 +148,12 @@ static int charge_window(struct cgpu_tenant *tenant, const struct cgpu_topology 
 			      memory->pid, &call->charge);
 	if (!err)
 		return CGPU_FORWARD;
-	/* it is no shortage of memory, which is what is told of */
+	/* this is no shortage of memory, so no shortage is reported */
 	cgpu_ledger_clear_shortage(&tenant->ledger);
 	return cgpu_refuse(tenant, call, memory->card, NV_ERR_INSUFFICIENT_RESOURCES);
 }
 
-/* Page tables of addresses in a device's own space are made where the call says. */
+/* Page tables of addresses in a device's own space are made on the card that the call names. */
 static bool is_elsewhere(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
 	uint32_t device = cgpu_object_find(&tenant->objects, call->req.hClient, call->req.hParent);
@@ -164,8 +163,8 @@ static bool is_elsewhere(const struct cgpu_tenant *tenant, const struct cgpu_cal
 }
 
 /*
- * Its page tables lie in video memory, and no object shows them. A mapping counts from
- * before the driver makes it.
+ * A mapping's page tables lie in video memory, and no object shows them. So it counts before the
+ * driver makes it.
  */
 static int pre_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call)
@@ -196,8 +195,8 @@ static int pre_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	if (hold_mapped(tenant, call) != CGPU_FORWARD)
 		return CGPU_ANSWER;
 	/*
-	 * Where one was parted each of its pieces is unmapped as if it were all of it. And of two
-	 * calls at once about mappings for the processor nobody knows which the driver did first.
+	 * Each piece of a parted mapping is unmapped as if it were all of it. And if two calls
+	 * about the processor's mappings run at once, the driver's order of them is unknown.
 	 */
 	if (req->partial || (is_for_processor(req->op) &&
 			     cgpu_object_at(&tenant->objects, index)->users))
@@ -207,7 +206,7 @@ static int pre_map(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 }
 
 /*
- * CUDA has what it mapped of the card known by where its mmap lies, and unmaps it by that
+ * CUDA tells the driver the mmap's address of what it mapped of the card, and unmaps it by that
  * (RM_UPDATE_DEVICE_MAPPING_INFO).
  */
 static void move_mapping(struct cgpu_tenant *tenant, struct cgpu_call *call, bool done)
@@ -243,7 +242,7 @@ static void settle_map(struct cgpu_tenant *tenant, struct cgpu_call *call, bool 
 	if (!maps && done && !parted)
 		cgpu_object_drop_mapping(&tenant->objects, &tenant->ledger, call->object,
 					 call->req.base);
-	/* not made after all, or gone; of what lost a part the rest stays */
+	/* the mapping was not made, or is gone; the rest of a parted one stays */
 	if (maps != done && !parted && takes_page_tables(tenant, call))
 		cgpu_object_map(&tenant->objects, call->object, false);
 }
@@ -262,12 +261,14 @@ static void fail_map(struct cgpu_tenant *tenant, const struct cgpu_topology *top
 }
 
 /*
- * The driver finds an event by its client and a number, the program's name of a descriptor that
- * nobody looks up, among all those of the host: whoever names a neighbour's client frees or
- * squats the neighbour's. An event goes with the file that asked for it, and when a call frees
- * its client; not with a client that goes with its file, so that it would be that client's to
- * whom the number comes next. So the client is of that file, or of the control file that it is
- * registered with, which the driver keeps open as long.
+ * The driver finds an event by its client and a number, among all events of the host. The number is
+ * the program's name of a descriptor, which is not looked up. So a container that named a
+ * neighbour's client could free or squat the neighbour's event.
+ *
+ * An event goes with the file that asked for it, or when a call frees its client. It does not go
+ * with a client that goes with its file. The next client with that number would then have the
+ * event. So the client must be of that file, or of the control file that it is registered with,
+ * which the driver keeps open as long.
  */
 static bool may_have_event(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
@@ -294,7 +295,7 @@ static int pre_os_event(struct cgpu_tenant *tenant, const struct cgpu_topology *
 	return CGPU_FORWARD;
 }
 
-/* Whose is freed any file may ask for; one that began after this call is not meant. */
+/* Any file may ask to free an event; an event that began after this call is not meant. */
 static int post_os_event(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			 struct cgpu_call *call, const struct cgpu_request *after)
 {
@@ -318,7 +319,7 @@ static int pre_heap_info(struct cgpu_tenant *tenant, const struct cgpu_topology 
 {
 	if (!cgpu_owns_client(tenant, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-	/* whose sizes they are must be known when they come back */
+	/* the object whose sizes these are must be known when they come back */
 	return cgpu_pin_parent(tenant, call, call->req.hParent) ? CGPU_FORWARD :
 		cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
 }
@@ -352,8 +353,7 @@ static int pre_client_call(struct cgpu_tenant *tenant, const struct cgpu_topolog
 	if (!cgpu_owns_client(tenant, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	/*
-	 * Hardware allocation by hand: no user of this century, and its
-	 * FREE frees any handle.
+	 * Hardware allocation by hand: no current program uses it, and its FREE frees any handle.
 	 */
 	if (function == NVOS32_FUNCTION_HW_ALLOC || function == NVOS32_FUNCTION_HW_FREE)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
@@ -363,7 +363,7 @@ static int pre_client_call(struct cgpu_tenant *tenant, const struct cgpu_topolog
 static int pre_register_fd(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			   struct cgpu_call *call)
 {
-	/* a control file of somebody else would lend its clients to this file */
+	/* another container's control file would lend its clients to this file */
 	if (!call->fd_file)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, 0);
 	return CGPU_FORWARD;
@@ -376,7 +376,7 @@ static int post_register_fd(struct cgpu_tenant *tenant, const struct cgpu_topolo
 	return CGPU_DONE;
 }
 
-/* What is not here goes to the driver, and nothing follows. */
+/* An operation that is not here goes to the driver, and nothing follows. */
 static const struct cgpu_op_rule ops[CGPU_OP_UVM_INITIALIZE] = {
 	[CGPU_OP_ALLOC] = { .pre = cgpu_pre_alloc, .post = cgpu_post_alloc },
 	[CGPU_OP_FREE] = {
@@ -408,12 +408,12 @@ static const struct cgpu_op_rule ops[CGPU_OP_UVM_INITIALIZE] = {
 	[CGPU_OP_REGISTER_FD] = {
 		.pre = pre_register_fd, .post = post_register_fd, .performable = true,
 	},
-	/* of the file's, by a number: the driver looks no descriptor up */
+	/* named by a number of the file: the driver looks no descriptor up */
 	[CGPU_OP_OS_EVENT] = {
 		.pre = pre_os_event, .post = post_os_event, .fail = fail_os_event,
 		.performable = true,
 	},
-	/* addresses of the card's: nothing of the process, and its answer is counted */
+	/* card addresses: nothing of the process, and the answer is counted */
 	[CGPU_OP_MAP_DMA] = {
 		.pre = pre_map, .post = post_map, .fail = fail_map, .performable = true,
 	},
@@ -539,10 +539,10 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 
 	cgpu_restore_params(call);
 	cgpu_tenant_enter(tenant, call->pid);
-	/* they are for what follows, and nobody else comes in between */
+	/* the promises are for what follows, and no other call comes in between */
 	cgpu_break_promises(tenant, call);
 	cgpu_ledger_clear_shortage(&tenant->ledger);
-	/* what was made by it is there though the call failed: its status alone tells */
+	/* the object exists though the call failed: only its status tells */
 	if (call->req.op == CGPU_OP_ALLOC_MEMORY)
 		result = 0;
 	if (result == 0 && after.status == NV_OK)
@@ -556,7 +556,7 @@ int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	return verdict;
 }
 
-/* What takes nothing, or returns something, when it is done. */
+/* Return: the call takes nothing, or returns something when it is done. */
 static bool takes_nothing(const struct cgpu_call *call)
 {
 	if (call->req.op == CGPU_OP_CONTROL)
@@ -566,22 +566,22 @@ static bool takes_nothing(const struct cgpu_call *call)
 	return rule_of(call->req.op)->takes_nothing || call->req.status_offset == CGPU_NO_OFFSET;
 }
 
-/* Neither to have been done nor to have been refused would be right for what is there then. */
+/* Return: neither done nor refused would be a right guess about what the driver has. */
 static bool is_ambiguous(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
 	const struct cgpu_request *req = &call->req;
 	uint32_t hObject;
 
-	/* what was in a place of a file may be there still, or the other */
+	/* a place of a file may hold the old or the new content */
 	if (call->replaces)
 		return true;
 	if (!call->promised_objects)
 		return false;
-	/* under handles that stand in the parameters */
+	/* the new handles stand in the parameters */
 	if (!req->hObject_offset)
 		return true;
 	hObject = cgpu_get32(call->args, req->hObject_offset);
-	/* the driver chose one, or there is one already and it may have said so */
+	/* the driver chose a handle; or the handle was in use, and the driver may have said so */
 	return !hObject || cgpu_object_find(&tenant->objects, req->hClient, hObject);
 }
 
@@ -589,7 +589,7 @@ int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology 
 			 struct cgpu_call *call)
 {
 	const struct cgpu_request *req = &call->req;
-	/* a client that nobody knows is of no use to anybody */
+	/* a client whose number no process knows is of no use */
 	bool client = req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass);
 	bool ambiguous = !client && is_ambiguous(tenant, call);
 
@@ -599,7 +599,7 @@ int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology 
 	}
 	cgpu_unanswered_reservation(tenant, call);
 	cgpu_put32(call->args, req->status_offset, NV_OK);
-	/* how much it took is not known either: what was reserved stays */
+	/* how much the driver took is unknown, too: the reservation stays */
 	if (req->size_offset)
 		cgpu_put64(call->args, req->size_offset, 0);
 	if (req->op == CGPU_OP_ALLOC && cgpu_class_has_size(req->hClass) &&
@@ -608,7 +608,7 @@ int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology 
 	return cgpu_call_post(tenant, topology, call, 0);
 }
 
-/* Return: its index, 0: none. */
+/* Return: index of the object that the call's handle names, 0: none. */
 static uint32_t occupant(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
 	const struct cgpu_request *req = &call->req;
@@ -630,7 +630,7 @@ bool cgpu_call_vacate(struct cgpu_tenant *tenant, const struct cgpu_call *call, 
 
 	if (!index)
 		return true;
-	/* whoever made it since the driver was asked has had the driver's answer */
+	/* an object made since the driver was asked has had the driver's answer */
 	if (cgpu_object_at(&tenant->objects, index)->serial != serial ||
 	    cgpu_object_at(&tenant->objects, index)->users)
 		return false;

@@ -17,35 +17,34 @@
  *   lock; cgpu_call_post() with the copies as the driver left them; unlock
  *   write the copies back to the caller
  *
- * Nothing of ours is held while the driver works.
+ * The core holds no lock while the driver works.
  */
 enum cgpu_call_limit {
 	CGPU_EXPORT_MAX = 32,      /* objects in one export call */
 	CGPU_IMPORT_MAX = 128,     /* places in one import call, as many as the driver's */
 	/*
 	 * Places of a file, four bytes of the host's memory each. CUDA has one for each 16 MiB of
-	 * the memory that it sees in the file of a pool (8948 on an H200, 580.159.04).
+	 * memory that it sees in a pool's file (8948 on an H200, 580.159.04).
 	 */
 	CGPU_EXPORTED_MAX = 32768,
-	CGPU_DMABUF_OBJECTS_MAX = 128, /* in a dma-buf, as many as a call of the driver's takes */
+	CGPU_DMABUF_OBJECTS_MAX = 128, /* in a dma-buf, as many as a call of the driver takes */
 	/*
-	 * Memory that no ioctl shows: about 10 MiB for the four groups of a CUDA
-	 * context (H200, 580.159.04). A container has this many groups free per
-	 * card, enough for 32 CUDA contexts; each further one is charged, so
-	 * that groups cannot be a way around the limit.
+	 * Memory that no ioctl shows: about 10 MiB for the four groups of a CUDA context (H200,
+	 * 580.159.04). A container has this many groups free per card, enough for 32 CUDA contexts.
+	 * Each further one is charged, so that groups do not avoid the limit.
 	 */
 	CGPU_FREE_GROUPS = 128,
 	CGPU_GROUP_BYTES = 4 << 20,
 	/*
-	 * Channels and address spaces likewise: 20 and 3 of them are a CUDA context's,
-	 * 64 KiB each (same card).
+	 * Likewise channels and address spaces: a CUDA context has 20 and 3 of them, 64 KiB each
+	 * (same card).
 	 */
 	CGPU_FREE_CHANNELS = 1024,
 	CGPU_CHANNEL_BYTES = 64 << 10,
 	/*
-	 * A runlist has numbers for so many channels, and compute shares one with engines that
-	 * copy (2044 could be made on an H100, 580.159.04): who takes them all lets nobody else
-	 * begin. A container has the part of them that it has of the memory, or as many as 32
+	 * A runlist has numbers for so many channels, and compute shares one with copy engines
+	 * (2044 could be made on an H100, 580.159.04). A container that takes them all lets no
+	 * other begin. So a container gets the same part of them as of the memory, or as many as 32
 	 * CUDA contexts need.
 	 */
 	CGPU_RUNLIST_CHANNELS = 2048,
@@ -53,28 +52,28 @@ enum cgpu_call_limit {
 	CGPU_FREE_VASPACES = 128,
 	CGPU_VASPACE_BYTES = 64 << 10,
 	/*
-	 * Handles of groups, channels and context shares on all cards, about 30 of a CUDA
-	 * context: whoever moves a gate walks all of them.
+	 * Handles of groups, channels and context shares on all cards; a CUDA context has about 30.
+	 * A gate that moves walks all of them.
 	 */
 	CGPU_MAX_RUNNABLES = 16384,
 	/*
-	 * At most, on all cards: what costs the driver memory that nobody can see. A
-	 * mapping is page tables of an address space, or of the window through which the
-	 * processor reaches the card's memory: no CUDA program makes many of either. An
-	 * OS event is a few hundred bytes of the host's memory.
+	 * Bounds, over all cards, for driver memory that nothing shows. A mapping takes page tables
+	 * of an address space, or of the window through which the processor reaches the card's
+	 * memory. No CUDA program makes many of either. An OS event takes a few hundred bytes of
+	 * the host's memory.
 	 */
 	CGPU_MAX_MAPPINGS = 4096,
 	CGPU_MAX_OS_EVENTS = 16384,
 	/*
-	 * Of BAR1, however little of the card's memory it has: a CUDA context maps 2 MiB (H200,
-	 * 580), and may map more by other drivers.
+	 * The least BAR1 of a container, however little of the card's memory it has. A CUDA context
+	 * maps 2 MiB (H200, 580), and may map more with other drivers.
 	 */
 	CGPU_OWN_BAR1_BYTES = 16 << 20,
-	/* Of UVM's, some 70 bytes of the host's memory each. */
+	/* Range groups of UVM, some 70 bytes of the host's memory each. */
 	CGPU_MAX_RANGE_GROUPS = 65536,
 	/*
-	 * Ranges that a UVM file has for external memory, mapped or not: the driver's memory of
-	 * the host, and of what walks the ranges time. CUDA makes one for each reservation of
+	 * Ranges that a UVM file has for external memory, mapped or not. They cost the driver
+	 * memory of the host, and time to walk them. CUDA makes one for each reservation of
 	 * addresses, and one for each allocation.
 	 */
 	CGPU_MAX_EXTERNALS = 65536
@@ -88,11 +87,11 @@ enum cgpu_verdict {
 	CGPU_KILL          /* after post: the caller raced itself to escape: SIGKILL */
 };
 
-/* What no list names. */
+/* A number that no list names. */
 struct cgpu_unlisted {
 	const char *kind;       /* "escape", "uvm", "control", "class"; NULL: it is listed */
 	uint32_t number;
-	bool first;             /* this container's first: a door tells of it */
+	bool first;             /* this container's first: a door reports it */
 };
 
 struct nv_gr_preemption_mode;
@@ -103,19 +102,19 @@ struct cgpu_call {
 	uint8_t *params;        /* req.params_size bytes, or NULL */
 	const uint8_t *before;  /* params as the caller has them, or NULL */
 	uint8_t *list;          /* req.list_size bytes, or NULL: post only */
-	uint32_t file;          /* the file it came through */
+	uint32_t file;          /* the file that the call came through */
 	uint32_t fd_file;       /* file number of req.fd in this tenant, 0: not its own */
 	/*
-	 * The leader of the caller's group, where cgpu_call_wants_leader() said so and it is there
-	 * still; NULL otherwise. Until the core sets it to NULL, the call needs both locks: the
+	 * The leader of the caller's group, if cgpu_call_wants_leader() said so and it still
+	 * exists; otherwise NULL. Until the core sets it to NULL, the call needs both locks: the
 	 * member's, then the leader's.
 	 */
 	struct cgpu_tenant *leader;
 	uint32_t pid;           /* calling process, host's number */
 	int32_t error;          /* ANSWER: 0, or -errno for the ioctl */
 	/*
-	 * ANSWER: it is the container's to have no more. Else the driver would say the same, or
-	 * another call of the container's is in the way: nobody is told of that.
+	 * ANSWER: the container may not have what it asked for. Otherwise the driver would say the
+	 * same, or another call of the container is in the way: no event tells of that.
 	 */
 	bool refused;
 	struct cgpu_unlisted unlisted; /* also of FORWARD: an administrator admits it */
@@ -124,10 +123,10 @@ struct cgpu_call {
 	/* between pre and post, or undone */
 	uint32_t charge;        /* reserved, or held, for this call */
 	uint32_t parent;        /* ALLOC, DUP, import: the object above the new one */
-	uint32_t object;        /* FREE, DUP, UVM mapping: what the call is about */
+	uint32_t object;        /* FREE, DUP, UVM mapping: the object that the call is about */
 	uint32_t lent;          /* DUP: likewise, among the leader's objects */
 	uint32_t serial;        /* FREE: of that object */
-	uint32_t driven[CGPU_DRIVEN_MAX]; /* ALLOC of a channel: memory that it has places in */
+	uint32_t driven[CGPU_DRIVEN_MAX]; /* ALLOC of a channel: memory that drives it */
 	uint32_t card;
 	uint32_t registrations; /* UVM (UN)REGISTER_GPU: as counted at pre */
 	bool alone;             /* likewise: no registration was in the driver */
@@ -136,30 +135,31 @@ struct cgpu_call {
 	uint64_t uses;          /* ALLOC, DUP, import: of the objects, as counted at pre */
 	uint32_t held[CGPU_EXPORT_MAX];  /* export: charges */
 	uint32_t held_count;
-	uint32_t handles;       /* export, import: where in the parameters they stand */
+	uint32_t handles;       /* export, import: their offset in the parameters */
 	uint32_t first;         /* likewise: their first place in the file */
 	uint32_t count;
-	bool replaces;          /* export: what is in one of the places already */
+	bool replaces;          /* export: it replaces the content of a place */
 	uint32_t pinned[CGPU_EXPORT_MAX + 2]; /* objects that stay until the end */
 	uint32_t pinned_count;
-	uint32_t used_file;     /* export, import: stays until the end, 0: none */
-	/* entries kept for what the driver makes, so that nothing of it is uncounted */
+	uint32_t used_file;     /* export, import: a file that stays until the end; 0: none */
+	/* entries kept for what the driver makes, so that all of it is counted */
 	uint32_t promised_objects;
 	uint32_t promised_ranges;
 	uint32_t promised_files;
 	uint64_t promised_tables_bytes; /* page tables, on promised_cards (bit set) */
 	uint32_t promised_cards;
 	/*
-	 * GPFIFO_SCHEDULE: it opens what a gate has shut. A door keeps gates from moving from
-	 * before the driver is asked until it has shut again what cgpu_call_post() left open.
+	 * GPFIFO_SCHEDULE opens what a gate has shut. A door keeps gates from moving from before
+	 * the driver is asked until it has shut again what cgpu_call_post() left open.
 	 */
 	bool schedules;
 	uint32_t undo_hClient;
 	uint32_t undo_hObject;
-	uint32_t orphan;        /* FREE: what is to be undone, memory that was left for later */
+	uint32_t orphan;        /* FREE: memory left for later, which is to be undone */
 	/*
-	 * ALLOC of a channel that computes: not 0: by this subdevice a door makes it interruptible
-	 * before cgpu_call_post(), with cgpu_call_preemption(), and notes what the driver said.
+	 * ALLOC of a channel that computes: not 0. By this subdevice a door makes the channel
+	 * interruptible before cgpu_call_post(), with cgpu_call_preemption(), and notes the
+	 * driver's answer.
 	 */
 	uint32_t hSubdevice;
 	uint32_t preemption;
@@ -172,71 +172,73 @@ int cgpu_call_pre(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 		  struct cgpu_call *call);
 
 /*
- * Before cgpu_call_pre(), with the tenant locked. Return: it may be about an object of the
- * group's leader, for `leader`.
+ * Call before cgpu_call_pre(), with the tenant locked. Return: the call may be about an object of
+ * the group's leader, for `leader`.
  */
 bool cgpu_call_wants_leader(const struct cgpu_tenant *tenant, const struct cgpu_call *call);
 
 /*
- * Most calls of a program that computes are controls that the core forwards
- * unseen. Return: the tables of the tenant may need room for this one.
+ * Most calls of a computing program are controls that the core forwards unseen. Return: the
+ * tenant's tables may need room for this call.
  */
 bool cgpu_call_wants_room(const struct cgpu_call *call);
-/* Return: it asks for memory of the host, of which cgpu_ledger_limit_host() says how much. */
+/* Return: it asks for memory of the host, which cgpu_ledger_limit_host() limits. */
 bool cgpu_call_takes_host(const struct cgpu_call *call);
-/* Return: false: nothing follows from what the driver does; leave post out. */
+/* Return: false: nothing follows from what the driver does; do not call post. */
 bool cgpu_call_wants_post(const struct cgpu_call *call);
 
-/* Of operation `op`: may another process than the caller ask the driver, with copies? */
+/* Whether a process other than the caller may ask the driver for operation `op`, with copies. */
 bool cgpu_op_performable(uint32_t op);
 
-/* true if an administrator has admitted what no list names (node `unknown`) */
+/* true if an administrator has admitted calls that no list names (node `unknown`) */
 bool cgpu_admits_unknown(const struct cgpu_tenant *tenant);
 /*
- * An escape or UVM command for which cgpu_command_known() is false. Return: true: it
- * goes to the driver; false: -EINVAL, counted.
+ * For an escape or UVM command that cgpu_command_known() does not know. Return: true: it goes to
+ * the driver; false: -EINVAL, counted.
  */
 bool cgpu_call_unknown(struct cgpu_tenant *tenant, uint32_t device, uint32_t cmd,
 		       struct cgpu_unlisted *unlisted);
 
-/* Something was refused that is no call, such as an open: counted on the first card. */
+/* Counts a refusal that is no call, such as an open, on the first card. */
 void cgpu_count_refused(struct cgpu_tenant *tenant);
 
 /*
- * The dma-buf that the call made, before cgpu_call_post(): its place was kept.
- * Return: file number, for `fd_file`.
+ * Opens the dma-buf that the call made, before cgpu_call_post(); its place was kept. Return: file
+ * number, for `fd_file`.
  */
 uint32_t cgpu_call_open_dmabuf(struct cgpu_tenant *tenant, struct cgpu_call *call);
 
-/* `result`: what the driver's ioctl returned: 0 or -errno. */
+/* `result`: the return value of the driver's ioctl, 0 or -errno. */
 int cgpu_call_post(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		   struct cgpu_call *call, int32_t result);
 
 /*
- * In place of cgpu_call_post() where the driver was asked and its answer did not arrive:
- * what would take memory is taken for done, what would return some is not. `args` and
- * `params` are as they were asked.
+ * Call in place of cgpu_call_post() if the driver was asked and its answer did not arrive. A call
+ * that takes memory counts as done, one that returns memory does not. `args` and `params` are as
+ * they were asked.
  */
 int cgpu_call_unanswered(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			 struct cgpu_call *call);
 
 /*
- * For a door that lets the caller go on to the driver: what the call would make an object
- * by must name none, or what it names would be taken for gone and be charged no more.
- * Return: serial of the one that is known by this handle, 0: none.
+ * For a door that lets the caller go on to the driver. The handle of the object to be made must
+ * name none: otherwise the named object would count as gone, and no longer be charged. Return:
+ * serial of the object known by this handle, 0: none.
  */
 uint32_t cgpu_call_occupied(const struct cgpu_tenant *tenant, const struct cgpu_call *call);
 /*
- * The driver does not know that one: it refused the call that was to make it, or freed it
- * with another. Return: false: another is known by now, or a call needs it.
+ * Forgets that object, because the driver does not know it: it refused the call that was to make
+ * it, or freed it with another. Return: false: another object is known by now, or a call needs it.
  */
 bool cgpu_call_vacate(struct cgpu_tenant *tenant, const struct cgpu_call *call,
 		      uint32_t serial);
 
 /* Writes NVOS00_PARAMETERS (16 bytes) that free what UNDO names. */
 void cgpu_call_undo_args(const struct cgpu_call *call, uint8_t *args);
-/* After the driver freed it: what the call had charged and pinned goes. */
-/* Return: true: there is another to be freed, as after CGPU_UNDO. */
+/*
+ * Call after the driver freed it: returns what the call had charged and pinned. Return: true:
+ * another object must be freed, as after CGPU_UNDO.
+ */
 bool cgpu_call_undone(struct cgpu_tenant *tenant, struct cgpu_call *call);
 
 #endif

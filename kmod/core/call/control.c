@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * RM_CONTROL: which controls a container may use, and what it is shown of sizes.
- * core/rm/allowed.c lists them; what it does not name is refused.
+ * RM_CONTROL: which controls a container may use, and which sizes it is shown. core/rm/allowed.c
+ * lists the controls; others are refused.
  */
 #include "core/call/control.h"
 #include "core/call/export.h"
@@ -36,7 +36,7 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 		if (!cgpu_owns_client(tenant, hClient) ||
 		    !cgpu_object_find(&tenant->objects, hClient, hChannel))
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-		/* nor whose they are by then */
+		/* nor does it check their clients' owner, which may change: pin the clients */
 		if (hClient != call->req.hClient && hClient != last &&
 		    (call->pinned_count == CGPU_EXPORT_MAX ||
 		     !cgpu_pin_client(tenant, call, hClient)))
@@ -44,10 +44,10 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 		last = hClient;
 	}
 	/*
-	 * What the scheduler stops runs when the scheduler says so. A call that is let pass
-	 * while a gate is open may come to the driver when it is shut; and the card counts
-	 * how often a channel is stopped. Another thread may give a handle of the list to a
-	 * channel of another card meanwhile: so it is about all of the container's.
+	 * Only the scheduler may run what it stops. A call forwarded while a gate is open may reach
+	 * the driver when it is shut. The card counts how often a channel is stopped. Another
+	 * thread may meanwhile give a handle of the list to a channel of another card. So all of
+	 * the container's cards are checked.
 	 */
 	for (i = 0; i < CGPU_MAX_CARDS; i++)
 		scheduled |= tenant->ledger.account[i].present && is_scheduled(tenant, i);
@@ -57,9 +57,9 @@ static int pre_disable_channels(struct cgpu_tenant *tenant, struct cgpu_call *ca
 }
 
 /*
- * Whether a kernel can be interrupted in its middle, as CUDA has it. If it is only between
- * blocks, or when it is idle, a long one is immune to gates and slices; also to those that
- * begin later, with another policy.
+ * Keeps kernels interruptible in their middle, as CUDA sets it. If a kernel can be interrupted only
+ * between blocks, or when idle, a long one is immune to gates and slices. That would also hold
+ * later, under another policy.
  */
 static int pre_preemption_mode(struct cgpu_call *call)
 {
@@ -107,8 +107,8 @@ bool cgpu_is_schedule(uint32_t cmd)
 }
 
 /*
- * A channel group that other containers may have channels in: core/call/group.c. To enable all
- * of it would start theirs, which are not marked as enabled.
+ * Whether other containers may have channels in this group: core/call/group.c. Enabling all of it
+ * would start theirs, which are not marked as enabled.
  */
 static bool is_common(const struct cgpu_tenant *tenant, const struct cgpu_object *object)
 {
@@ -118,9 +118,9 @@ static bool is_common(const struct cgpu_tenant *tenant, const struct cgpu_object
 }
 
 /*
- * Who is enabled already stays so, and nobody is taken off its runlist: whether a later enabling
- * would open what is shut is the driver's to know, and no program asks for either. The same of
- * what would schedule a channel by halves.
+ * An enabled channel stays enabled, and none is taken off its runlist. Only the driver knows
+ * whether a later enabling would open what is shut, and no program asks for either. The same holds
+ * for calls that schedule a channel only in part.
  */
 static int pre_schedule(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t index)
 {
@@ -151,7 +151,10 @@ static void note_scheduled(struct cgpu_tenant *tenant, const struct cgpu_call *c
 				done);
 }
 
-/* As CUDA leaves it. A level outlives the policy under which it was set, and slices go by it. */
+/*
+ * Levels stay as CUDA leaves them. A level outlives the policy under which it was set, and changes
+ * slices.
+ */
 static bool sets_interleave_level(uint32_t cmd)
 {
 	return cmd == NVA06C_CTRL_CMD_SET_INTERLEAVE_LEVEL ||
@@ -159,8 +162,8 @@ static bool sets_interleave_level(uint32_t cmd)
 }
 
 /*
- * What is decided or remembered of these hangs on what their object is, so that it has to
- * be the same one in the driver: it is pinned.
+ * What is decided or remembered about these controls depends on their object. It must be the same
+ * one in the driver, so it is pinned.
  */
 static bool hangs_on_object(uint32_t cmd)
 {
@@ -183,8 +186,9 @@ static bool hangs_on_object(uint32_t cmd)
 }
 
 /*
- * Who used the card in the last ten seconds, and how much, who encodes, who captures, who had the
- * card before: all processes of the host, by its numbers, some with addresses in its kernel.
+ * Controls that tell of all processes of the host, by the host's numbers, some with kernel
+ * addresses. They tell which used the card in the last ten seconds and how much, which encode or
+ * capture, and which had the card before.
  */
 static bool tells_of_processes(uint32_t cmd)
 {
@@ -200,8 +204,8 @@ static bool tells_of_processes(uint32_t cmd)
 }
 
 /*
- * As if nobody had. Where the count is the first of the parameters it is set; another buffer is
- * left as the caller cleared it.
+ * Answers as if there were no process. A count in the first parameter is set to 0; another buffer
+ * stays as the caller cleared it.
  */
 static int tell_of_none(struct cgpu_call *call)
 {
@@ -210,18 +214,18 @@ static int tell_of_none(struct cgpu_call *call)
 	return cgpu_answer(call, NV_OK);
 }
 
-/* A bind names a second client in its parameters, which the driver takes for granted. */
+/* A bind names a second client in its parameters, and the driver does not check its owner. */
 static bool names_own(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	const struct cgpu_request *req = &call->req;
 
 	if (!req->hClient_place[0])
 		return true;
-	/* what is not there cannot be judged; the driver refuses it, too */
+	/* a client that is not in the parameters cannot be judged; the driver refuses it, too */
 	return req->params_size >= req->hClient_place[0] + 3u && cgpu_pin_named(tenant, call);
 }
 
-/* Objects into a file, and out of one: the ways of OS_UNIX. */
+/* The OS_UNIX controls that move objects into a file, and out of one. */
 static int pre_carrier(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	const uint8_t *params = call->params;
@@ -236,7 +240,7 @@ static int pre_carrier(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	case NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD:
 		if (size != sizeof(struct nv_export_objects))
 			break;
-		/* the driver makes room for so many at once, of the host's memory */
+		/* the driver allocates room for all of them at once, in the host's memory */
 		if (cgpu_get16(params, offsetof(struct nv_export_objects, maxObjects)) >
 		    CGPU_EXPORTED_MAX)
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD,
@@ -307,14 +311,14 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, const struct cgpu_topology *top
 	default:
 		break;
 	}
-	/* another thread's allocation of this handle may be on its way out of the driver */
+	/* another thread's allocation of this handle may not have left the driver yet */
 	if (!index)
 		return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
 	if (tells_of_processes(req->cmd))
 		return tell_of_none(call);
 	/*
-	 * Of how the card's MMU meets an address that is not mapped there is one mode, for all
-	 * who have the card. Debuggers ask for it at their start and go on without.
+	 * The card's MMU has one mode for unmapped addresses, which all its containers share.
+	 * Debuggers ask for it at their start and go on without.
 	 */
 	if (req->cmd == NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG)
 		return cgpu_answer(call, NV_OK);

@@ -11,7 +11,7 @@ int cgpu_pre_control(struct cgpu_tenant *tenant, const struct cgpu_topology *top
 		     struct cgpu_call *call);
 int cgpu_post_control(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		      struct cgpu_call *call, const struct cgpu_request *after);
-/* The driver has not done it. */
+/* Call if the driver has not done it. */
 void cgpu_fail_control(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		       struct cgpu_call *call);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Memory that leaves the container's handles for a file descriptor, and comes
- * back from one: the charge goes with it.
+ * Memory that leaves the container's handles for a file descriptor, or comes back from one. The
+ * charge moves with it.
  */
 #include "core/call/export.h"
 #include "core/call/object.h"
@@ -9,9 +9,9 @@
 #include "core/rm/structs.h"
 
 /*
- * The driver exports whatever it can duplicate. What comes back has no class here, so that
- * a group by another name would run and never be gated, and an address space be counted by
- * nobody. Programs export memory.
+ * The driver exports whatever it can duplicate, but an imported object has no class here. So a
+ * group under another name would run ungated, and an address space would be counted nowhere.
+ * Programs export memory only.
  */
 static bool is_memory(const struct cgpu_object *object)
 {
@@ -65,7 +65,7 @@ static uint32_t handle_at(const struct cgpu_call *call, uint32_t i)
 	return cgpu_get32(call->params, call->handles + 4 * i);
 }
 
-/* A place that held nothing, and is to hold nothing, is none of the call's. */
+/* A place that is empty and stays empty is not the call's. */
 static bool is_left_empty(const struct cgpu_tenant *tenant, const struct cgpu_call *call,
 			  uint32_t i)
 {
@@ -73,8 +73,8 @@ static bool is_left_empty(const struct cgpu_tenant *tenant, const struct cgpu_ca
 }
 
 /*
- * Of two calls that change the same place nobody knows whose memory stays there, nor of one that
- * changes it and one that takes from it whose that has.
+ * Two calls must not change the same place at once: it would be unknown whose memory stays there.
+ * Nor may one change it while another imports from it: it would be unknown which memory that gets.
  */
 static bool are_free(const struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -92,14 +92,14 @@ static bool are_free(const struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return true;
 }
 
-/* The charge of what is to be in a place is the file's from before the driver puts it there. */
+/* The file takes the charge of a place's new content before the driver puts it there. */
 static int take_places(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	uint32_t i, held = 0, wanted = 0;
 
 	for (i = 0; i < call->count; i++)
 		wanted += !is_left_empty(tenant, call, i);
-	/* what is exported cannot be taken back */
+	/* an export cannot be undone, so entries are promised first */
 	if (cgpu_promise_ranges(tenant, call, wanted) != CGPU_FORWARD)
 		return CGPU_ANSWER;
 	cgpu_break_promises(tenant, call);
@@ -178,7 +178,7 @@ void cgpu_fail_export(struct cgpu_tenant *tenant, struct cgpu_call *call)
 				       CGPU_RANGE_EXPORTING, call->first + i);
 }
 
-/* A file that is to carry objects, none yet. */
+/* Makes a file that is to carry objects; it has none yet. */
 int cgpu_pre_create_export(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	if (!call->fd_file)
@@ -194,7 +194,9 @@ int cgpu_pre_export_dmabuf(struct cgpu_tenant *tenant, const struct cgpu_topolog
 
 	if (!cgpu_owns_client(tenant, call->req.hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-	/* another container's, or nobody's: what is put there would be charged to nobody */
+	/*
+	 * the fd is another container's or unknown: exports to it would be charged to no container
+	 */
 	if (call->req.fd >= 0 && !call->fd_file)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	/* the driver makes room for so many at once, of the host's memory */
@@ -225,7 +227,9 @@ int cgpu_post_export_dmabuf(struct cgpu_tenant *tenant, const struct cgpu_topolo
 	return CGPU_DONE;
 }
 
-/* Of what is in a place, or is being put there: whichever the driver has found. */
+/*
+ * Finds the charge of what is in a place, or is being put there: the driver found one of the two.
+ */
 static bool is_there(const struct cgpu_tenant *tenant, const struct cgpu_call *call, uint32_t i,
 		     uint32_t *charge)
 {
@@ -236,8 +240,9 @@ static bool is_there(const struct cgpu_tenant *tenant, const struct cgpu_call *c
 }
 
 /*
- * Where an import fails, the driver frees what has the handles that stand before the one it
- * failed at, also where it had made nothing: any object of the client's. So it sees none there.
+ * If an import fails, the driver frees the objects of all handles before the failed one. It does so
+ * even where it made nothing: that may be any object of the client. So handles of empty places are
+ * hidden from it.
  */
 static void hide_handles(const struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -261,7 +266,7 @@ int cgpu_pre_import(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t
 	bool any = false;
 	uint32_t i;
 
-	/* a fd of another container: its memory, charged to nobody here */
+	/* the fd is another container's: no container here would be charged for its memory */
 	if (!call->fd_file)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	if (count > CGPU_IMPORT_MAX)
@@ -277,7 +282,7 @@ int cgpu_pre_import(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t
 			return cgpu_answer(call, NV_ERR_STATE_IN_USE);
 		any |= filling || full;
 	}
-	/* nobody looks where nothing is to be made */
+	/* the parent matters only if an object is to be made */
 	if (!cgpu_pin_parent(tenant, call, hParent) && any)
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
 	if (cgpu_promise_objects(tenant, call, count) != CGPU_FORWARD)
@@ -325,7 +330,7 @@ static int keep_imported(struct cgpu_tenant *tenant, struct cgpu_call *call, uin
 	if (!call->parent || !is_there(tenant, call, i, &charge) ||
 	    cgpu_is_mistaken(tenant, call, hObject))
 		return CGPU_KILL;
-	/* the host's may be the process's own, which is nothing to drive a channel by */
+	/* host memory may be the process's own, which must not drive a channel */
 	hClass = !charge || cgpu_charge_is_of_host(&tenant->ledger, charge) ?
 		 0 : NV01_MEMORY_LOCAL_USER;
 	if (charge)

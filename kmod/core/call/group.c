@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * MPS runs the kernels of many processes in one channel group, which the server makes. A client
- * takes another handle of that group by DUP_OBJECT, makes a context share and channels of its
- * own below it, and takes two pieces of memory that the server has shared with everybody
- * (tests/traces, H200, 580.159.04). So a member of a group may have these of its leader: a
- * channel group that the leader has scheduled, and video memory that the leader has shared.
+ * takes another handle of that group by DUP_OBJECT, and makes a context share and channels of its
+ * own below it. It also takes two pieces of memory that the server has shared with everybody
+ * (tests/traces, H200, 580.159.04). So a member may have two things of its leader: a channel group
+ * that the leader has scheduled, and video memory that the leader has shared.
  *
- * A group of channels is scheduled as a whole once, by the leader, before it has other owners.
- * Afterwards that would start channels of containers whose gates are shut, so that each of
- * them has to be scheduled by its owner.
+ * The leader schedules a group of channels as a whole once, before the group has other owners.
+ * Later that would start channels of containers whose gates are shut, so each owner has to schedule
+ * its own.
  *
- * The driver keeps what it has duplicated until the last handle goes, whoever asked first. So
- * the member is charged as if the thing were its own: nobody else has to be told when the
- * leader frees it, and no byte is without an account.
+ * The driver keeps what it has duplicated until the last handle goes, whichever container asked
+ * first. So the member is charged as if the object were its own. No other container has to be told
+ * when the leader frees it, and no byte is without an account.
  */
 #include "core/call/group.h"
 #include "core/call/object.h"
@@ -25,7 +25,7 @@ bool cgpu_call_wants_leader(const struct cgpu_tenant *tenant, const struct cgpu_
 	       !cgpu_object_find(&tenant->objects, call->req.hClientSrc, call->req.hClientSrc);
 }
 
-/* Charged to the member; for its class as cgpu_pre_alloc() charges it. */
+/* Charges the object to the member; for its class as cgpu_pre_alloc() charges it. */
 static int charge_lent(struct cgpu_tenant *tenant, struct cgpu_call *call,
 		       const struct cgpu_object *source)
 {
@@ -40,7 +40,7 @@ static bool may_borrow(const struct cgpu_object *source)
 {
 	switch (source->hClass) {
 	case KEPLER_CHANNEL_GROUP_A:
-		/* one of a named address space would have to go with that, which no member has */
+		/* a group of a named address space would need that space, which no member has */
 		return source->flags & CGPU_OBJECT_ENABLED && !source->hDepend[0];
 	case NV01_MEMORY_LOCAL_USER:
 		return source->flags & CGPU_OBJECT_SHARED && source->charge;
@@ -66,7 +66,7 @@ static int pre_borrow(struct cgpu_tenant *tenant, struct cgpu_call *call)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
 	if (!cgpu_pin_parent(tenant, call, req->hParent))
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
-	/* it is gated on the card that it runs on, below a device of which it has to be */
+	/* the group is gated on the card that it runs on, so the parent must be of that card */
 	if (cgpu_object_at(&tenant->objects, call->parent)->card != source->card)
 		return cgpu_refuse(tenant, call, source->card, NV_ERR_INVALID_OBJECT_PARENT);
 	if (cgpu_promise_objects(tenant, call, 1) != CGPU_FORWARD ||
@@ -133,7 +133,7 @@ int cgpu_post_share(struct cgpu_tenant *tenant, const struct cgpu_topology *topo
 {
 	const struct nvos57 *args = (const void *)call->args;
 
-	/* who takes it back is obeyed by the driver: it refuses the duplicate */
+	/* the driver obeys a leader that revokes this: it refuses the duplicate */
 	if (call->object && args->policy.type == RS_SHARE_TYPE_ALL &&
 	    args->policy.accessMask & 1u << RS_ACCESS_DUP_OBJECT &&
 	    !(args->policy.action & RS_SHARE_ACTION_FLAG_REVOKE))

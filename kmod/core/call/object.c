@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Objects of the driver: how they come to be, by RM_ALLOC and its elder sisters and
- * by DUP_OBJECT, what is charged for them, and how they end.
+ * Objects of the driver: how they are made, by RM_ALLOC and the older calls like it and by
+ * DUP_OBJECT; what is charged for them; and how they end.
  */
 #include "core/call/object.h"
 #include "core/call/verdict.h"
@@ -14,10 +14,10 @@ enum {
 	HOST_PAGE_BYTES = 4 << 10,
 	HOST_LISTS_PART = 128, /* 8 bytes of RM's and 16 of the kernel interface's for 4 KiB */
 	/*
-	 * What a program may say of video memory. None of it says where it shall lie: at a fixed
-	 * address the driver's allocator takes all up to the next multiple of the alignment (16 GiB
-	 * for 64 KiB, H100, 580.159.04) and tells of what was asked, and pieces between two
-	 * addresses can be spread so that nobody has a large page any more.
+	 * What a program may ask of video memory. None of these flags places it. At a fixed address
+	 * the driver's allocator takes all up to the next multiple of the alignment: 16 GiB for 64
+	 * KiB (H100, 580.159.04). It reports only what was asked. And pieces between two addresses
+	 * can be spread so that no container gets a large page any more.
 	 */
 	MEMORY_FLAGS = NVOS32_ALLOC_FLAGS_IGNORE_BANK_PLACEMENT |
 		       NVOS32_ALLOC_FLAGS_FORCE_MEM_GROWS_UP |
@@ -41,7 +41,7 @@ bool cgpu_is_root_class(uint32_t hClass)
 	       hClass == NV01_ROOT_CLIENT;
 }
 
-/* A class that is not listed, or never given. Return: CGPU_FORWARD: neither. */
+/* Judges a class that is not listed, or never given. Return: CGPU_FORWARD: it is neither. */
 static int pre_class(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	if (call->req.misfit)
@@ -60,13 +60,16 @@ static int pre_class(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	}
 	if (!cgpu_pin_named(tenant, call))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-	/* nor another than a new address space: the card's own is everybody's who asks for it */
+	/* only new address spaces are given: any container that asks could share the card's own */
 	if (call->req.serialised || call->req.index != NV_VASPACE_ALLOCATION_INDEX_GPU_NEW)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
 	return CGPU_FORWARD;
 }
 
-/* `err` of a charge; a limit that is reached is a shortage, which is told of by itself. */
+/*
+ * Answers for `err` of a charge; a limit that is reached is a shortage, which is reported by
+ * itself.
+ */
 static int reserved(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card, int err)
 {
 	if (!err)
@@ -77,7 +80,7 @@ static int reserved(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t
 								NV_ERR_INSUFFICIENT_RESOURCES);
 }
 
-/* @grain: a power of two. Return: UINT64_MAX: it has no such multiple. */
+/* @grain: a power of two. Return: UINT64_MAX if the size has no such multiple. */
 static uint64_t round_up_to(uint64_t size_bytes, uint64_t grain)
 {
 	return size_bytes > UINT64_MAX - grain ? UINT64_MAX :
@@ -100,8 +103,8 @@ uint64_t cgpu_memory_round(uint64_t size_bytes, uint32_t attr, uint32_t attr2)
 }
 
 /*
- * Aligned pieces have pages of 2 MiB for themselves: smaller ones, 3 % of an H100 in all, left
- * nobody such a page (580.159.04). What is larger than a page is made of several.
+ * Aligned pieces take pages of 2 MiB for themselves. Smaller ones, 3 % of an H100 in all, left no
+ * such page free (580.159.04). A piece larger than a page is made of several.
  */
 static uint64_t aligned_bytes(uint64_t size_bytes, uint64_t alignment_bytes)
 {
@@ -140,7 +143,7 @@ static int pre_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 	    call->req.function == NVOS32_FUNCTION_ALLOC_SIZE_RANGE)
 		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
 	call->card = card;
-	/* what no card has is no peak of a container without a limit */
+	/* a request beyond the card's size is no peak of a container without a limit */
 	if (topology->gpu[card].total_bytes && bytes > topology->gpu[card].total_bytes &&
 	    tenant->ledger.account[card].unlimited)
 		return cgpu_answer(call, NV_ERR_NO_MEMORY);
@@ -148,8 +151,8 @@ static int pre_memory(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 }
 
 /*
- * Memory of the host that is the driver's own: with its lists of the pages, and in one piece as
- * the kernel gives such out, by powers of two (535 to 595).
+ * The driver's own memory of the host, with its lists of the pages. In one piece the kernel gives
+ * such memory out by powers of two (535 to 595).
  */
 static uint64_t host_bytes(const struct cgpu_request *req, uint64_t size_bytes)
 {
@@ -175,9 +178,9 @@ static int pre_host(struct cgpu_tenant *tenant, struct cgpu_call *call, uint64_t
 }
 
 /*
- * Page tables that the driver makes with virtual addresses (NV50_MEMORY_VIRTUAL), unless
- * they are to come with what is mapped there: an entry of 8 bytes for each page, those of
- * other sizes and the levels above. CUDA's addresses are lazy.
+ * Page tables that the driver makes with virtual addresses (NV50_MEMORY_VIRTUAL), unless they come
+ * later with what is mapped there. Each page has an entry of 8 bytes, and there are tables of other
+ * sizes and levels above. CUDA's addresses are lazy.
  */
 static uint64_t table_bytes(const struct cgpu_request *req)
 {
@@ -189,7 +192,7 @@ static uint64_t table_bytes(const struct cgpu_request *req)
 	return (bytes + PMA_GRAIN_BYTES) & ~(uint64_t)(PMA_GRAIN_BYTES - 1);
 }
 
-/* As what the driver takes for it is counted: bit set of enum cgpu_unseen. */
+/* Kinds by which the class's unseen memory is counted: a bit set of enum cgpu_unseen. */
 static uint32_t unseen_kinds(uint32_t hClass, bool in_group)
 {
 	if (hClass == FERMI_VASPACE_A)
@@ -201,7 +204,7 @@ static uint32_t unseen_kinds(uint32_t hClass, bool in_group)
 	return 1u << CGPU_UNSEEN_CHANNEL | (in_group ? 0 : 1u << CGPU_UNSEEN_GROUP);
 }
 
-/* What the driver takes for a group, channel or address space, and no ioctl shows. */
+/* Bytes that the driver takes for a group, channel or address space, and no ioctl shows. */
 static uint64_t unseen_bytes(const struct cgpu_ledger *ledger, uint32_t card, uint32_t kinds)
 {
 	static const struct {
@@ -220,7 +223,9 @@ static uint64_t unseen_bytes(const struct cgpu_ledger *ledger, uint32_t card, ui
 	return bytes;
 }
 
-/* Objects of the graphics engine: compute, 3D, 2D, and the copying of what is in the methods. */
+/*
+ * The class is of the graphics engine: compute, 3D, 2D, or inline copies of what is in the methods.
+ */
 static bool class_computes(uint32_t hClass)
 {
 	uint32_t kind = hClass & 0xff;
@@ -229,7 +234,7 @@ static bool class_computes(uint32_t hClass)
 	       hClass == KEPLER_INLINE_TO_MEMORY_B || hClass == BLACKWELL_INLINE_TO_MEMORY_A;
 }
 
-/* Of memory that no object shows; counted as `kinds` from before the driver takes it. */
+/* Charges memory that no object shows; it counts as `kinds` before the driver takes it. */
 static int charge_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card,
 			 uint64_t bytes, uint32_t kinds)
 {
@@ -246,7 +251,7 @@ static int charge_unseen(struct cgpu_tenant *tenant, struct cgpu_call *call, uin
 	return CGPU_FORWARD;
 }
 
-/* Another group, channel or context share, or another handle of one. */
+/* Bounds groups, channels and context shares, and further handles of them. */
 static int pre_runnable(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t card)
 {
 	return tenant->objects.runnables < CGPU_MAX_RUNNABLES ? CGPU_FORWARD :
@@ -262,7 +267,7 @@ int cgpu_charge_group(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32
 	return charge_unseen(tenant, call, card, unseen_bytes(&tenant->ledger, card, kinds), kinds);
 }
 
-/* Of a container without a limit of memory, and of a card of unknown size, there is no part. */
+/* A container without a memory limit, or on a card of unknown size, has no part that bounds it. */
 static uint32_t channels_max(const struct cgpu_tenant *tenant,
 			     const struct cgpu_topology *topology, uint32_t card)
 {
@@ -278,13 +283,15 @@ static uint32_t channels_max(const struct cgpu_tenant *tenant,
 }
 
 /*
- * The memory that a channel is driven by, and where the driver tells of its errors. It lets the
- * channel live when that is freed, unless it is the process's own memory: with that a channel
- * goes, from 570 on. So it has to be of the driver's making, stays what it is until the channel
- * is there, and is not freed before it, nor with what is above it alone: the card's may be a
- * neighbour's next, and the card goes on writing to it (H100, 580.159.04); of the host's, errors
- * are written to the address, whoever has it by then, and of USERD's the driver keeps it whole
- * (535 to 595). Which memory a group names is looked up anew for each channel; none names any.
+ * Memory that drives a channel: USERD, and where the driver reports its errors. The channel
+ * survives when that memory is freed, unless it is the process's own: then the channel goes, from
+ * 570 on. So the memory must be of the driver's making, and stay until the channel exists. It is
+ * not freed before the channel, and no object above it may go without the channel.
+ *
+ * Freed memory of the card may be a neighbour's next, while the card goes on writing to it (H100,
+ * 580.159.04). Errors in the host's memory are written to the address, whichever process has it by
+ * then; the driver keeps a USERD there whole (535 to 595). A group's memory is looked up anew for
+ * each channel, so groups must not name any.
  */
 static int pre_driven(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -301,7 +308,7 @@ static int pre_driven(struct cgpu_tenant *tenant, struct cgpu_call *call)
 			continue;
 		if (!index || cgpu_object_is_dying(&tenant->objects, index))
 			return cgpu_answer(call, NV_ERR_OBJECT_NOT_FOUND);
-		/* errors are told where the memory was, whoever has it by then */
+		/* errors are written where the memory was, whichever process has it by then */
 		if (!channel || !cgpu_class_has_size(memory->hClass) ||
 		    (i && memory->hClass != NV01_MEMORY_SYSTEM) ||
 		    !cgpu_object_is_below(&tenant->objects, call->parent, memory->parent))
@@ -312,7 +319,10 @@ static int pre_driven(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return CGPU_FORWARD;
 }
 
-/* Of its client and card, to tell the driver about it. Return: its object, 0: there is none. */
+/*
+ * Finds a subdevice of the object's client and card, to address the driver. Return: its object, 0:
+ * none.
+ */
 static uint32_t subdevice_above(const struct cgpu_objects *objects, uint32_t index, uint32_t card)
 {
 	const struct cgpu_object *object = cgpu_object_at(objects, index);
@@ -324,9 +334,9 @@ static uint32_t subdevice_above(const struct cgpu_objects *objects, uint32_t ind
 }
 
 /*
- * As the driver makes it a context is interrupted between blocks only, and CUDA asks for more:
- * one that leaves that out would hold the card for the length of a block against all gates
- * (H100, 580.159.04). So a door asks, for each channel: a group's context goes with its last.
+ * The driver makes contexts that are interrupted between blocks only; CUDA asks for more. A program
+ * that does not ask would hold the card for a block's length against all gates (H100, 580.159.04).
+ * So a door asks, for each channel: a group's context goes with its last.
  */
 static int pre_preemption(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -352,7 +362,7 @@ void cgpu_call_preemption(const struct cgpu_call *call, struct nv_gr_preemption_
 	params->cilpPreemptMode = NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_COMPUTE_CILP;
 }
 
-/* A card may know no such mode; a driver without memory for it is no way around it. */
+/* A card may lack this mode. Any other failure undoes the channel, which would escape the mode. */
 static bool is_uninterruptible(const struct cgpu_call *call)
 {
 	return call->hSubdevice && call->preemption != NV_OK &&
@@ -370,15 +380,15 @@ static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 	uint32_t kinds = unseen_kinds(call->req.hClass, in_group);
 
 	/*
-	 * The group that RM makes for it has no handle, so that nobody could set its
-	 * timeslice. Copy and video engines have none to set.
+	 * The group that RM makes for the channel has no handle, so its timeslice could not be set.
+	 * Copy and video engines have none to set.
 	 */
 	if (cgpu_is_channel_class(call->req.hClass) && !in_group &&
 	    cgpu_engine_computes(call->req.engineType))
 		return cgpu_refuse(tenant, call, card, NV_ERR_NOT_SUPPORTED);
 	/*
-	 * Before Ampere a channel belongs to no engine until it has an object: one that was
-	 * made for a copy engine of the graphics engine's runlist would compute ungated.
+	 * Before Ampere a channel belongs to no engine until it has an object. A channel made for a
+	 * copy engine of the graphics engine's runlist would then compute ungated.
 	 */
 	if (cgpu_is_channel_class(parent->hClass) && class_computes(call->req.hClass) &&
 	    !cgpu_engine_computes(parent->engineType))
@@ -400,10 +410,10 @@ static int pre_unseen(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 }
 
 /*
- * The address space that comes with a device is that of the client it names, which the driver
- * looks up by its number when the space is first used: another container's client may have that
- * by then (seen after 1,048,571 clients, 21 s, on an H100). Without one it is the card's own, which
- * all have in common. So a device's is its own client's.
+ * A device's address space is that of the client it names. The driver looks that client up by
+ * number when the space is first used: by then another container's client may have the number (seen
+ * after 1,048,571 clients, 21 s, on an H100). If none is named, the space is the card's own, which
+ * all share. So a device must use its own client's.
  */
 static int pre_device(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		      struct cgpu_call *call)
@@ -412,7 +422,7 @@ static int pre_device(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 	uint32_t card, kinds, i;
 	int verdict;
 
-	/* what comes without parameters has no place where that could be said */
+	/* a call without parameters has no place to name the client */
 	if (req->op != CGPU_OP_ALLOC || req->params_size < sizeof(struct nv0080_alloc))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
 	for (i = 0; i < 2; i++)
@@ -435,9 +445,9 @@ static int pre_device(struct cgpu_tenant *tenant, const struct cgpu_topology *to
 }
 
 /*
- * With data an event keeps some of the host's memory for each thing that happens, until somebody
- * asks for it by a call that no list names. Without, its file is only woken: `nvidia-smi -l` has
- * three for each card, and goes on if it gets them.
+ * An event with data keeps some of the host's memory for each occurrence, until a call that no list
+ * names asks for it. An event without data only wakes its file. `nvidia-smi -l` has three for each
+ * card, and goes on if it gets these.
  */
 static int pre_event(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -475,8 +485,8 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 
 	if (req->op == CGPU_OP_ALLOC && cgpu_is_root_class(req->hClass)) {
 		/*
-		 * The driver would take the number that it names: the one of a client that is
-		 * on its way out, or whichever a neighbour may have. No program names one.
+		 * The driver would take the number that the call names: one of a client that is
+		 * being freed, or one that a neighbour may have. No program names one.
 		 */
 		if (req->hClient)
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
@@ -502,7 +512,7 @@ int cgpu_pre_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topol
 	case NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
 		/*
 		 * By RM_ALLOC the driver takes the number for a list of the kernel's own (535 to
-		 * 595), and what a program may name there it refuses: by the old ways alone.
+		 * 595), and refuses what a program may name there. Only the older calls work.
 		 */
 		if (req->op == CGPU_OP_ALLOC)
 			return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
@@ -531,8 +541,8 @@ int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, const struct cgpu_topology
 	if (verdict != CGPU_FORWARD)
 		return verdict;
 	/*
-	 * By this escape video memory maps the whole card for an administrator, and no program of
-	 * tests/traces asks for anything but its own memory. All else there is by RM_ALLOC.
+	 * By this escape an administrator's video memory maps the whole card. No program of
+	 * tests/traces asks for anything but its own memory; RM_ALLOC serves all else.
 	 */
 	if (req->hClass != NV01_MEMORY_SYSTEM_OS_DESCRIPTOR)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
@@ -540,13 +550,15 @@ int cgpu_pre_alloc_memory(struct cgpu_tenant *tenant, const struct cgpu_topology
 		return cgpu_answer(call, NV_ERR_INVALID_OBJECT_PARENT);
 	if (cgpu_promise_objects(tenant, call, 1) != CGPU_FORWARD)
 		return CGPU_ANSWER;
-	/* the driver makes it, and may fail the call then for the descriptor that it names */
+	/*
+	 * the driver may fail the call after making the object, because of the descriptor it names
+	 */
 	cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_STATE);
-	/* the pages are the process's, and may be the same ones many times over */
+	/* the pages are the process's own, and may be the same ones many times over */
 	return pre_host(tenant, call, req->size_bytes / HOST_LISTS_PART);
 }
 
-/* its class is not checked by the driver: 0x40 would allocate unknown memory */
+/* The driver does not check the class here: 0x40 would allocate unknown memory. */
 int cgpu_pre_context_dma(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			 struct cgpu_call *call)
 {
@@ -568,11 +580,11 @@ int cgpu_pre_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 
 	if (!cgpu_owns_client(tenant, req->hClient))
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INVALID_CLIENT);
-	/* by this call the driver would leave the client's OS events */
+	/* this call would leave the client's OS events behind */
 	if (req->nr == NV_ESC_RM_VID_HEAP_CONTROL && req->hObject == req->hClient)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_NOT_SUPPORTED);
 	index = cgpu_object_find(&tenant->objects, req->hClient, req->hObject);
-	if (!index) /* the driver calls freeing nothing a success, too */
+	if (!index) /* the driver also reports success for freeing nothing */
 		return cgpu_answer(call, NV_OK);
 	object = cgpu_object_at(&tenant->objects, index);
 	if (object->flags & CGPU_OBJECT_LEFT)
@@ -587,14 +599,14 @@ int cgpu_pre_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
 	call->object = index;
 	call->serial = object->serial;
-	/* what is above it must not go first, and take the handle's meaning along */
+	/* the object above must not go first: the handle would lose its meaning */
 	cgpu_pin(tenant, call, object->parent);
 	return CGPU_FORWARD;
 }
 
 /*
- * Another object for an address space. What runs in the space goes with the one that is below its
- * own device, and of several nobody could say with which: a client has one.
+ * Another handle of an address space. What runs in the space goes with the handle below its own
+ * device. With several it would be unknown with which one, so a client has one.
  */
 static int pre_dup_space(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -610,9 +622,9 @@ static int pre_dup_space(struct cgpu_tenant *tenant, struct cgpu_call *call)
 }
 
 /*
- * A group or context share of a named address space. The driver has its duplicate depend on the
- * object that the duplicate's client has for that space below the same device, and where there
- * is none on nothing, though the space may go before it.
+ * A group or context share of a named address space. The driver makes its duplicate depend on the
+ * client's handle of that space below the same device. If there is none, the duplicate depends on
+ * nothing, though the space may go before it.
  */
 static int pre_dup_runnable(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -713,7 +725,7 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topo
 	if (call->charge && cgpu_class_has_size(req->hClass)) {
 		uint64_t bytes = taken_bytes(req, after);
 
-		/* memory of unknown size is not an answer of any driver */
+		/* no driver answers with memory of unknown size */
 		if (!bytes || cgpu_charge_settle(&tenant->ledger, call->charge, bytes)) {
 			status = NV_ERR_NO_MEMORY;
 			goto undo;
@@ -745,11 +757,11 @@ int cgpu_post_alloc(struct cgpu_tenant *tenant, const struct cgpu_topology *topo
 	return CGPU_DONE;
 
 undo:
-	/* the charge stays until the driver has freed it: see cgpu_call_undone() */
+	/* the charge stays until the driver has freed the object: see cgpu_call_undone() */
 	return cgpu_undo(call, hObject, status);
 }
 
-/* It is not if the driver has given its handle out again: then it is gone already. */
+/* The object still has the handle. If the driver gave the handle out again, it is gone. */
 static bool is_still_freed(const struct cgpu_tenant *tenant, const struct cgpu_call *call)
 {
 	return cgpu_object_at(&tenant->objects, call->object)->serial == call->serial;
@@ -777,7 +789,7 @@ int cgpu_free_orphan(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	const struct cgpu_object *memory = cgpu_object_at(&tenant->objects, index);
 
 	call->orphan = 0;
-	/* what is above it takes it along */
+	/* an object above that is dying takes the memory along */
 	if (!index || cgpu_object_is_dying(&tenant->objects, memory->parent))
 		return CGPU_DONE;
 	cgpu_pin(tenant, call, index);
@@ -807,14 +819,14 @@ int cgpu_post_dup(struct cgpu_tenant *tenant, const struct cgpu_topology *topolo
 
 	if (cgpu_is_mistaken(tenant, call, after->hObject))
 		return CGPU_KILL;
-	/* another thread was faster */
+	/* another thread duplicated the space first */
 	if (hClass == FERMI_VASPACE_A &&
 	    cgpu_object_space_in(&tenant->objects, call->object, call->req.hClient, &count))
 		return cgpu_undo(call, after->hObject, NV_ERR_NOT_SUPPORTED);
 	if (!cgpu_add_duplicate(tenant, call, after->hObject, hClass, &call->charge))
 		return cgpu_undo(call, after->hObject, NV_ERR_INSUFFICIENT_RESOURCES);
 	index = cgpu_object_find(&tenant->objects, call->req.hClient, after->hObject);
-	/* whatever card it was put below: there it runs, and is gated */
+	/* the object's own card, whichever one it was put below: there it runs, and is gated */
 	cgpu_object_place(&tenant->objects, index, call->card);
 	if (hClass == FERMI_VASPACE_A)
 		cgpu_object_join_space(&tenant->objects, index, call->object);

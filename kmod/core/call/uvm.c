@@ -5,11 +5,10 @@
 #include "core/rm/structs.h"
 
 /*
- * An mmap of the UVM device is managed memory, unless a semaphore pool or the
- * like lies there. So such a range counts from the moment when the driver has
- * made it until somebody asks to free it, and never one moment longer. What a
- * UVM_FREE without a length takes is kept by the same rule: an entry that outlived
- * its range would let somebody free by it what lies in another.
+ * An mmap of the UVM device is managed memory, unless a semaphore pool or the like lies there. So
+ * such a range counts from when the driver has made it until a call asks to free it, and no longer.
+ * What a UVM_FREE without a length takes is kept by the same rule. If an entry outlived its range,
+ * a free by it could take what lies in another range.
  */
 static int reserve_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
@@ -31,7 +30,7 @@ static int reserve_range(struct cgpu_tenant *tenant, struct cgpu_call *call)
 static void reserved_range(struct cgpu_tenant *tenant, struct cgpu_call *call, bool made)
 {
 	struct cgpu_request *req = &call->req;
-	/* there is no mmap of a parallelism region: what the driver allows is a managed range */
+	/* a parallelism region has no mmap: the driver would treat one as a managed range */
 	uint32_t kind = req->op == CGPU_OP_UVM_CREATE_EXTERNAL ||
 			req->op == CGPU_OP_UVM_PARALLELISM ? CGPU_RANGE_CREATED :
 							     CGPU_RANGE_RESERVED;
@@ -42,15 +41,15 @@ static void reserved_range(struct cgpu_tenant *tenant, struct cgpu_call *call, b
 		       1u << CGPU_RANGE_RESERVING, CGPU_ANY_CARD, UINT64_MAX, req->base,
 		       req->length_bytes);
 	/*
-	 * Without this entry its mmap is charged as managed memory, or what was mapped in
-	 * it stays charged when it is freed: no harm.
+	 * Without this entry its mmap is charged as managed memory, or its mappings stay charged
+	 * after a free: no harm.
 	 */
 	if (made && intact)
 		cgpu_range_add(&tenant->ranges, kind, call->file, req->base,
 			       req->length_bytes, 0, CGPU_NO_CARD);
 }
 
-/* One that the driver maps on the cards at once. */
+/* Reserves a range that the driver maps on the cards at once. */
 static int reserve_mapped(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	int verdict = cgpu_promise_ranges(tenant, call, 1);
@@ -60,7 +59,10 @@ static int reserve_mapped(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	return verdict == CGPU_FORWARD ? reserve_range(tenant, call) : verdict;
 }
 
-/* Its page tables: unlike the reservation they stay until the driver has freed it. */
+/*
+ * Remembers the range's page tables. Unlike the reservation they stay until the driver has freed
+ * it.
+ */
 static int remember_tables(struct cgpu_tenant *tenant, struct cgpu_call *call)
 {
 	return cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file, call->req.base,
@@ -95,8 +97,8 @@ int cgpu_unanswered_uvm(struct cgpu_tenant *tenant, struct cgpu_call *call)
 }
 
 /*
- * What a UVM_FREE takes of one kind, as far as it was there before. Of a range of unknown length
- * that is what begins where it began: nothing of it begins before.
+ * Drops the ranges of one kind that a UVM_FREE takes, if they were there before it. If the length
+ * is unknown, these are the ranges that begin at the same address: none of its parts begins before.
  */
 static void drop_freed(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t kind)
 {
@@ -121,7 +123,7 @@ static int pre_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topo
 		req->length_bytes = cgpu_range_length(&tenant->ranges, call->file, freed,
 						      req->base);
 		call->length_known = req->length_bytes;
-		/* enough to keep anything from being made there meanwhile */
+		/* one byte is enough to keep others from making something there meanwhile */
 		if (!call->length_known)
 			req->length_bytes = 1;
 	}
@@ -129,7 +131,7 @@ static int pre_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topo
 	if (cgpu_range_overlaps(&tenant->ranges, call->file, 1u << CGPU_RANGE_FREEING,
 				req->base, req->length_bytes))
 		return cgpu_answer(call, NV_ERR_INVALID_ADDRESS);
-	/* nor maps it meanwhile: it would be managed memory that nobody is charged for */
+	/* nor does one map it meanwhile: that would be managed memory without a charge */
 	if (cgpu_tenant_is_mapping(tenant, call->file, req->base, req->length_bytes))
 		return cgpu_answer(call, NV_ERR_STATE_IN_USE);
 	call->range_serial = tenant->ranges.serial;
@@ -144,19 +146,19 @@ static int pre_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topo
 	return CGPU_FORWARD;
 }
 
-/* How many UVM_MAP_EXTERNAL_ALLOCATION names, in its perGpuAttributes. */
+/* How many cards UVM_MAP_EXTERNAL_ALLOCATION names, in its perGpuAttributes. */
 static uint32_t mapped_cards(const struct cgpu_call *call)
 {
 	return cgpu_get32(call->args, call->req.args_size - sizeof(struct uvm_map_external_tail));
 }
 
-/* Where number `i` of them ends in the argument; it begins with the card's UUID. */
+/* Where attribute `i` ends in the argument; it begins with the card's UUID. */
 static uint32_t attribute_end(uint32_t i)
 {
 	return sizeof(struct uvm_map_external_head) + sizeof(struct uvm_gpu_mapping) * (i + 1);
 }
 
-/* Return: minor of the card that number `i` of them names, CGPU_NO_CARD. */
+/* Return: minor of the card that attribute `i` names, or CGPU_NO_CARD. */
 static uint32_t attribute_card(const struct cgpu_topology *topology, const struct cgpu_call *call,
 			       uint32_t i)
 {
@@ -164,7 +166,7 @@ static uint32_t attribute_card(const struct cgpu_topology *topology, const struc
 						       sizeof(struct uvm_gpu_mapping));
 }
 
-/* Ranges that post_map_external() adds at most: one of each card, one of cards unknown. */
+/* The most ranges that post_map_external() adds: one for each card, one for unknown cards. */
 static uint32_t ranges_of(const struct cgpu_call *call)
 {
 	uint32_t count = call->req.nr == UVM_ALLOC_DEVICE_P2P ? 1 : mapped_cards(call);
@@ -172,7 +174,7 @@ static uint32_t ranges_of(const struct cgpu_call *call)
 	return count < CGPU_MAX_CARDS + 1 ? count : CGPU_MAX_CARDS + 1;
 }
 
-/* All of them for one that is not known. Return: a bit set. */
+/* Return: the cards named, as a bit set; all cards if one is unknown. */
 static uint32_t cards_of(const struct cgpu_topology *topology, const struct cgpu_call *call)
 {
 	uint32_t cards = 0, count = mapped_cards(call), i;
@@ -205,7 +207,7 @@ static int pre_map_external(struct cgpu_tenant *tenant, const struct cgpu_topolo
 	return verdict;
 }
 
-/* Page tables, and no memory behind them. */
+/* A sparse mapping has page tables, and no memory behind them. */
 static int pre_map_sparse(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			  struct cgpu_call *call)
 {
@@ -233,7 +235,7 @@ static int pre_register_gpu(struct cgpu_tenant *tenant,
 	if (card == CGPU_NO_CARD || !tenant->ledger.account[card].present)
 		return cgpu_refuse(tenant, call, CGPU_NO_CARD, NV_ERR_INSUFFICIENT_PERMISSIONS);
 	if (!(file->gpu_mask & (1u << card))) {
-		/* managed memory that is there already may now move to this card */
+		/* existing managed memory may now move to this card */
 		if (cgpu_account_charge(&tenant->ledger, card, file->managed_bytes))
 			return cgpu_answer(call, NV_ERR_NO_MEMORY);
 		file->gpu_mask |= 1u << card;
@@ -256,16 +258,15 @@ static int pre_unregister_gpu(struct cgpu_tenant *tenant, const struct cgpu_topo
 }
 
 /*
- * UVM makes duplicates of the address space, and of a channel's group, by a client of its
- * own, and keeps the channel's memory: freeing the handles returns nothing until it is told
- * to forget them.
+ * UVM duplicates the address space, and a channel's group, by a client of its own, and keeps the
+ * channel's memory. Freeing the handles returns nothing until UVM is told to forget them.
  */
 static uint64_t channel_key(const struct cgpu_request *req)
 {
 	return (uint64_t)req->hClient << 32 | req->hObject;
 }
 
-/* Takes a reference of what the object is counted by, and of what its group is. */
+/* Takes a reference of the object's charge, and of its group's. */
 static int pre_retain(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		      struct cgpu_call *call)
 {
@@ -327,7 +328,7 @@ static int post_map_external(struct cgpu_tenant *tenant, const struct cgpu_topol
 	uint32_t seen = 0, count, i;
 
 	if (req->nr == UVM_ALLOC_DEVICE_P2P) {
-		/* the mmap of this range maps it, it is not managed memory */
+		/* the mmap of this range maps this memory; it is not managed memory */
 		reserved_range(tenant, call, true);
 		if (cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file,
 				   req->base, req->length_bytes, call->charge,
@@ -345,7 +346,7 @@ static int post_map_external(struct cgpu_tenant *tenant, const struct cgpu_topol
 		if (bit ? seen & bit : i > 0)
 			continue;
 		seen |= bit;
-		/* of memory of the host's its page tables alone */
+		/* host memory has only its page tables charged */
 		if (call->charge)
 			cgpu_charge_get(&tenant->ledger, call->charge);
 		if (cgpu_range_add(&tenant->ranges, CGPU_RANGE_EXTERNAL, call->file,
@@ -359,8 +360,8 @@ static int post_map_external(struct cgpu_tenant *tenant, const struct cgpu_topol
 }
 
 /*
- * The card leaves the va_space, unless another thread was registering it at
- * the same time: which of them the driver took first is not known.
+ * The card leaves the va_space, unless another thread was registering it at the same time. The
+ * driver's order of the two is unknown then.
  */
 static void forget_registration(struct cgpu_tenant *tenant, struct cgpu_call *call,
 				uint32_t card)
@@ -388,7 +389,7 @@ static int post_unregister_gpu(struct cgpu_tenant *tenant, const struct cgpu_top
 	return CGPU_DONE;
 }
 
-/* Counted from before it is there until after it is gone, or its file is. */
+/* A range group counts from before the driver makes it until it or its file is gone. */
 static int pre_range_group(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			   struct cgpu_call *call)
 {
@@ -429,7 +430,7 @@ static void fail_range_group(struct cgpu_tenant *tenant, const struct cgpu_topol
 static int pre_initialize(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 			  struct cgpu_call *call)
 {
-	/* what malloc() gives would move to the card, and nobody be charged */
+	/* otherwise malloc()'s memory would move to the card, charged to no container */
 	cgpu_put32(call->args, offsetof(struct uvm_initialize, flags),
 		   call->req.flags | UVM_INIT_FLAGS_DISABLE_HMM);
 	return CGPU_FORWARD;
@@ -463,7 +464,7 @@ static void fail_register_gpu(struct cgpu_tenant *tenant, const struct cgpu_topo
 		forget_registration(tenant, call, call->card);
 }
 
-/* What is unmapped goes as far as it was there by now. */
+/* An unmapping takes only ranges that are there by now. */
 static int pre_unmap(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		     struct cgpu_call *call)
 {
@@ -502,7 +503,7 @@ static void fail_map_external(struct cgpu_tenant *tenant, const struct cgpu_topo
 		reserved_range(tenant, call, false);
 }
 
-/* Nothing is being freed there any more. */
+/* The range is no longer being freed. */
 static void fail_free(struct cgpu_tenant *tenant, const struct cgpu_topology *topology,
 		      struct cgpu_call *call)
 {
@@ -592,7 +593,7 @@ const struct cgpu_op_rule cgpu_uvm_ops[CGPU_UVM_OPS] = {
 	ROW(MAP_SPARSE) = {
 		.pre = pre_map_sparse, .post = post_map_sparse, .performable = true,
 	},
-	/* what is mapped where there is no such range is charged as managed memory */
+	/* an mmap without such a range is charged as managed memory */
 	ROW(SEMAPHORE_POOL) = {
 		.pre = pre_mapped_range, .post = post_mapped_range, .fail = fail_reserved,
 		.takes_nothing = true,

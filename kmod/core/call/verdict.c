@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What is said of a call, and what a call takes for itself until it is over: pins,
- * references of charges, a file. cgpu_release() returns all of it, whichever way the
- * call ended.
+ * Verdicts on a call, and what the call takes until it is over: pins, references of charges, a
+ * file. cgpu_release() returns all of it, whichever way the call ended.
  */
 #include "core/call/verdict.h"
 
@@ -41,7 +40,10 @@ int cgpu_refuse(struct cgpu_tenant *tenant, struct cgpu_call *call, uint32_t car
 
 enum unlisted_kind { ESCAPE, UVM, CONTROL, CLASS };
 
-/* A container tells of many numbers, or of one many times, and crowds out nobody's lines. */
+/*
+ * Bounds the messages of one container: many numbers, or one many times, crowd out no other's
+ * lines.
+ */
 static bool is_first(struct cgpu_tenant *tenant, uint64_t what)
 {
 	uint32_t i;
@@ -55,7 +57,7 @@ static bool is_first(struct cgpu_tenant *tenant, uint64_t what)
 	return true;
 }
 
-/* Return: true: it is admitted. */
+/* Return: true if the administrator admits it. */
 static bool take_down(struct cgpu_tenant *tenant, enum unlisted_kind kind, uint32_t number,
 		      struct cgpu_unlisted *unlisted)
 {
@@ -66,7 +68,7 @@ static bool take_down(struct cgpu_tenant *tenant, enum unlisted_kind kind, uint3
 
 	unlisted->kind = names[kind];
 	unlisted->number = number;
-	/* told once of its being refused, and once of its being admitted */
+	/* reported once as refused, and once as admitted */
 	unlisted->first = is_first(tenant, (uint64_t)kind << 33 | (uint64_t)admitted << 32 |
 					   number);
 	return admitted;
@@ -249,7 +251,7 @@ void cgpu_break_promises(struct cgpu_tenant *tenant, struct cgpu_call *call)
 	call->promised_cards = 0;
 }
 
-/* Of the leader's. */
+/* Unpins the leader's object. */
 static void release_lent(struct cgpu_call *call)
 {
 	struct cgpu_tenant *leader = call->leader;
