@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * USERD lies in memory that the driver maps into the process, and is read there through
- * the process's own page tables, without a copy of the page's place: what the process
- * frees or moves is gone or elsewhere at the next look. Not by the driver's method for
- * accesses to its mappings (nvidia_vma_access in nv-mmap.c): before 570 it reads at the
- * mapping's beginning, and in 595 before 595.71.05 it follows a null pointer
- * (NVIDIA/open-gpu-kernel-modules issue 1107).
+ * USERD lies in memory that the driver maps into the process. It is read through the process's own
+ * page tables, without a copy of the page's place: memory that the process frees or moves is gone
+ * or elsewhere at the next look. The driver's method for accesses to its mappings
+ * (nvidia_vma_access in nv-mmap.c) does not serve. Before 570 it reads at the mapping's beginning,
+ * and in 595 before 595.71.05 it follows a null pointer (NVIDIA/open-gpu-kernel-modules issue
+ * 1107).
  *
- * A mapping is known by its file, for RM_MAP_MEMORY gives a file one mapping in its
- * life; it is looked for when it is needed first and followed wherever mremap takes it.
- * The pointer is compared and never used: whether the file is still there, its vma says.
+ * A mapping is known by its file, because RM_MAP_MEMORY gives a file one mapping in its life. It is
+ * looked for when it is first needed, and followed wherever mremap takes it. The pointer is
+ * compared and never used: the vma says whether the file is still there.
  *
- * Nothing here waits for a tenant: its mmap_lock is tried. Not had, the words count as
- * they were. mmap_lock is outside container->lock, which is why that is let go of first.
+ * Nothing here waits for a tenant: its mmap_lock is only tried. If that fails, the words count as
+ * they were. mmap_lock is outside container->lock, so container->lock is released first.
  */
 #include <linux/bitops.h>
 #include <linux/jiffies.h>
@@ -35,7 +35,7 @@ enum {
 	/* NVOS33_PARAMETERS */
 	NVOS33_OFFSET = 16,
 	NVOS33_LENGTH = 24,
-	/* looked at in one look at a container: a process with more is not searched to its end */
+	/* per look at a container: a process with more is not searched to its end */
 	VMAS_MAX = 16384,
 };
 
@@ -139,7 +139,7 @@ static int read_words(struct mm_struct *mm, u64 address, u32 words[2])
 	int err;
 
 	kthread_use_mm(mm);
-	/* a page that is not there would be waited for, and by mmap_lock */
+	/* faulting in an absent page would sleep, with mmap_lock held */
 	pagefault_disable();
 	/* one load: each is a trip over the bus where USERD is video memory */
 	err = get_user(both, (const u64 __user *)address);
@@ -162,7 +162,7 @@ static int read_userd(struct mm_struct *mm, const struct file *file, u64 *at, u6
 	struct vm_area_struct *vma;
 	int err = -EFAULT;
 
-	/* or else the process has ended */
+	/* otherwise the process has ended */
 	if (!mmget_not_zero(mm))
 		return -EFAULT;
 	if (!mmap_read_trylock(mm)) {
@@ -246,7 +246,7 @@ static bool look_at(struct cgpu_demand *demand, struct cgpu_container *container
 	return false;
 }
 
-/* One container that cannot be read leaves nothing to be said of its group. */
+/* If one container cannot be read, nothing is known of its group. */
 static bool all_readable(const struct cgpu_entity *entity, u32 minor)
 {
 	bool may, some = false;
@@ -286,7 +286,7 @@ void cgpu_demand_look(struct cgpu_demand *demand, u64 mask, u32 minor)
 		look_in(demand, minor, (u32)__ffs64(left));
 }
 
-/* A look that is not the scheduler's, by a worker: who asks has an address space of its own. */
+/* Not for the scheduler. A worker looks, because the caller has an address space of its own. */
 struct look {
 	struct work_struct work;
 	struct cgpu_container *container;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Looks at GP_GET and GP_PUT of containers' compute channels, for the core to tell
- * who has work: see core/sched/demand.h.
+ * Reads GP_GET and GP_PUT of containers' compute channels, so that the core can tell which
+ * containers have work: see core/sched/demand.h.
  */
 #ifndef CGPU_LINUX_DEMAND_H
 #define CGPU_LINUX_DEMAND_H

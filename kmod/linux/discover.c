@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Minor, id, device instance, UUID, size and MIG mode of every card come from six
- * questions that every CUDA program asks too, so they work on each flavour
- * and branch of the driver. They need user memory (scratch) and, for
- * the device, the card's file in the caller's own table: it is put there for
- * the time of the call.
+ * Minor, id, device instance, UUID, size and MIG mode of a card come from six calls that every CUDA
+ * program makes too. So they work on each flavour and branch of the driver. They need user memory
+ * (scratch) and, for the device, the card's file in the caller's own table: it is put there for the
+ * time of the call.
  */
 #include <linux/fcntl.h>
 #include <linux/fdtable.h>
@@ -46,7 +45,7 @@ struct session {
 	u32 hClient;
 };
 
-/* Handed from core to core. */
+/* The state that one core hands to the next. */
 struct discovery {
 	struct mutex lock;
 	bool done;
@@ -257,7 +256,7 @@ static int ask_cards(struct session *session, u32 minors, u32 known)
 		if (err)
 			pr_warn("cgpu: card %u: no answer (%ld); asked again with its next container\n",
 				minor, err);
-		/* what is there of one that is silent again, the operator may have written */
+		/* a silent card keeps its facts: the operator may have written them */
 		if (!err || !(discovery->unanswered >> minor & 1))
 			err = add_card(minor, &gpu) ?: err;
 		discovery->unanswered &= ~(1U << minor);
@@ -294,7 +293,7 @@ int cgpu_discover(u32 wanted)
 	err = cgpu_door_attach();
 	if (err)
 		goto out;
-	/* the driver refuses another mode while somebody uses the card */
+	/* the driver refuses another mode while the card is in use */
 	known = discovery->done ? wanted & ~discovery->unanswered & cgpu_registry_vacant() : 0;
 	minors = discovery->done ? (discovery->unanswered & wanted) | known : U32_MAX;
 	if (minors && current->mm) {

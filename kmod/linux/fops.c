@@ -42,7 +42,7 @@ static const char *cgroup_name_of(char *path, size_t size)
 	rcu_read_unlock();
 	if (!name || !name[1])
 		return "-";
-	/* it is one word of a line, and who has a cgroup may name others */
+	/* it is one word of a line, and a cgroup's owner chooses the names of those below */
 	strreplace(name, ' ', '?');
 	return name + 1;
 }
@@ -70,8 +70,8 @@ static int open_ungranted(u32 minor, struct cgpu_container **container)
 }
 
 /*
- * UVM's second device: who profiles by it has the driver pin its own pages, which nobody
- * counts, for any file of UVM's, and no program of CUDA's needs it to compute.
+ * UVM's second device: a profiler has the driver pin its pages there, for any file of UVM's, and
+ * nothing counts them. No CUDA program needs it to compute.
  */
 static int refuse_tools(struct cgpu_container *container)
 {
@@ -143,9 +143,8 @@ void cgpu_release_post(void *token)
 /* --------------------------------------------------------------- ioctl */
 
 /*
- * A file that no container opened, used by a process of one: opened by the
- * host before and handed in, or opened before the container was registered.
- * It would be a way around the ledger.
+ * A process of a container uses a file that no container opened: the host handed it in, or it was
+ * opened before the container was registered. That would bypass the ledger.
  */
 static bool is_strangers(struct file *file)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Gates are FIFO_DISABLE_CHANNELS through the client that the bridge holds on the card,
- * which may name anybody's channels; slices are SET_TIMESLICE on the tenant's group.
+ * Gates are FIFO_DISABLE_CHANNELS through the bridge's client on the card, which may name the
+ * channels of any client. Slices are SET_TIMESLICE on the tenant's group.
  *
- * Handles are copied out under container->lock right before a call. Between the two
- * their owner may free them; the driver then answers with a status that is no error
- * for that container: what is gone needs no gate. The card counts how often a channel
- * is shut, so what is shut is not shut again: the core marks channels, and
- * cgpu_gates.lock, held across the calls, keeps the card in step with the marks.
+ * Handles are copied out under container->lock right before a call. The owner may free them in
+ * between. The status that the driver then returns is no error: a channel that is gone needs no
+ * gate. The card counts how often a channel is shut, so a shut channel is not shut again. The core
+ * marks channels, and cgpu_gates.lock, held across the calls, keeps the card in step with the
+ * marks.
  */
 #include <linux/slab.h>
 
@@ -97,7 +97,7 @@ static int gate_each(struct cgpu_gates *gates, const struct cgpu_entity *entity,
 	for (i = 0; i < count; i++) {
 		u32 status;
 
-		/* whatever the call for all did before it failed: shut once, not twice */
+		/* the failed call for all may have shut it: open it, so that it is shut once */
 		if (shut)
 			gate_call(gates, params, handles + i, 1, false);
 		status = gate_call(gates, params, handles + i, 1, shut);
@@ -120,8 +120,8 @@ void cgpu_gates_release(struct cgpu_gates *gates)
 }
 
 /*
- * The next channels to be moved, of one container after the other: a group's many have few
- * each, and a call takes as long for one as for all. *at: the container, 0 at first.
+ * The next channels to be moved, across containers: a group's containers have few each, and a call
+ * takes as long for one channel as for many. *at: the container, 0 at first.
  */
 static u32 next_handles(struct cgpu_gates *gates, const struct cgpu_entity *entity, u32 *at,
 			struct cgpu_handle *handles, bool shut)
@@ -141,7 +141,7 @@ static u32 next_handles(struct cgpu_gates *gates, const struct cgpu_entity *enti
 	return count;
 }
 
-/* Context: gates->lock: or a gate that is opened and one that is shut could pass each other. */
+/* Context: gates->lock, otherwise an opening and a shutting could overtake each other. */
 static int gate_entity(struct cgpu_gates *gates, const struct cgpu_entity *entity,
 		       struct cgpu_handle *handles, struct nv_fifo_disable_channels *params,
 		       bool shut)
@@ -158,7 +158,7 @@ static int gate_entity(struct cgpu_gates *gates, const struct cgpu_entity *entit
 	}
 	do {
 		count = next_handles(gates, entity, &at, handles, shut);
-		/* one that is gone meanwhile makes the driver refuse all */
+		/* if one channel is gone, the driver refuses them all */
 		one = count && gate_call(gates, params, handles, count, shut) ?
 			gate_each(gates, entity, params, handles, count, shut) : 0;
 		err = one ? one : err;
@@ -234,7 +234,7 @@ static void assert_container(struct cgpu_gates *gates, struct cgpu_container *co
 
 	rt_mutex_lock(&container->lock);
 	shut = container->tenant.ledger.account[gates->minor].gate_shut;
-	/* the first only marks what the second marks back, and names */
+	/* the first only sets marks, which the second clears as it names the channels */
 	cgpu_tenant_gate(&container->tenant, gates->minor, !shut, gates->handles,
 			 CGPU_GATE_HANDLES);
 	count = cgpu_tenant_gate(&container->tenant, gates->minor, shut, gates->handles,

@@ -67,7 +67,7 @@ u32 cgpu_gates_control(struct cgpu_gates *gates, u32 hClient, u32 hObject, u32 c
  * cgpu_gate_slot() - shut or open the gate of a container, or of all of a group
  * @gates: the card
  * @slot: the scheduler's number; nothing happens if there is none
- * @shut: else open
+ * @shut: false: open
  *
  * Context: the card's thread; sleeps.
  * Return: 0, -EIO: the driver refused.
@@ -89,7 +89,7 @@ int cgpu_gate_slices(struct cgpu_gates *gates, u32 slot, u32 slice_us);
  * cgpu_gate_assert() - put every channel of the card into the state it is marked with
  * @gates: the card
  *
- * For when somebody else may have moved gates.
+ * Needed if something else may have moved gates.
  *
  * Context: the card's thread; sleeps.
  */
@@ -99,7 +99,7 @@ void cgpu_gate_assert(struct cgpu_gates *gates);
  * cgpu_gates_hold() - no gate of the card moves until cgpu_gates_release()
  * @gates: the card
  *
- * Whoever waits for it lends its priority to the holder.
+ * A waiter lends its priority to the holder.
  *
  * Context: sleeps; the lock of a container may be taken after it, not before.
  */

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One kernel thread a card asks the scheduler what to do, does it (gate.c), and tells
- * it what became of it: how long the calls took, who used the card by the driver's log
- * of context switches, who has work by USERD. In between it sleeps until the next end
- * of a window, or until somebody says that something changed.
+ * One kernel thread per card asks the scheduler what to do and does it (gate.c). It reports how
+ * long the calls took, who used the card (the driver's log of context switches) and who has work
+ * (USERD). In between it sleeps until the next end of a window, or until it is poked.
  *
- * Locks: governor->lock guards the scheduler and is never held across an RM call; it
- * nests inside registry.lock and outside container->lock. All that the thread waits for
- * are rt_mutexes: who holds one inherits its priority, and is not kept from a processor
- * by busy neighbours or by its cgroup's cpu.max with the lock in its hands.
+ * Locks: governor->lock guards the scheduler and is never held across an RM call; it nests inside
+ * registry.lock and outside container->lock. The thread waits for rt_mutexes only. A holder
+ * inherits its priority, so neither busy neighbours nor its cgroup's cpu.max keep it off a
+ * processor meanwhile.
  *
- * Whatever fails, every gate opens: the scheduler does that for an action that fails
- * or does not return; suspend, the bridge's and the module's end do it here.
+ * Every gate opens on any failure. The scheduler does that if an action fails or does not return;
+ * suspend and the end of the bridge or the module do it here.
  */
 #include <linux/bitops.h>
 #include <linux/err.h>
@@ -34,7 +33,7 @@ enum {
 	LAST_TRIES = 16,
 };
 
-/* One card under a scheduler; handed from core to core. */
+/* One card under a scheduler; one core hands it to the next. */
 struct cgpu_governor {
 	u32 minor;
 	struct rt_mutex lock;
@@ -42,7 +41,7 @@ struct cgpu_governor {
 	struct task_struct *thread;
 	wait_queue_head_t wake;
 	bool poked;
-	bool lends; /* its priority, to whoever holds the gates */
+	bool lends; /* lends its priority to the holder of the gates */
 	bool settled;            /* the last tick asked for nothing */
 	bool stopping;           /* opens every gate, then ends */
 	bool leaving;            /* ends and leaves the gates to another core's thread */
@@ -58,7 +57,7 @@ static bool doubtful[CGPU_MAX_CARDS]; /* its gates may not be as they are marked
 
 /* --------------------------------------------------- what the scheduler sees */
 
-/* What the containers of an entity have of the card together. */
+/* The sums over an entity's containers on the card. */
 struct holding {
 	u32 groups, changes, cards; /* bit set: where it has groups */
 	bool open, shut;
@@ -96,7 +95,7 @@ static void add_holding(struct cgpu_governor *governor, struct cgpu_container *c
 	rt_mutex_unlock(&container->lock);
 }
 
-/* `first`: whose number the entity has: a container alone, or a group's leader. */
+/* `first`: the container whose number the entity has: one alone, or a group's leader. */
 static void feed_entity(struct cgpu_governor *governor, const struct cgpu_container *first,
 			bool owned, u64 now_ns)
 {
@@ -118,11 +117,11 @@ static void feed_entity(struct cgpu_governor *governor, const struct cgpu_contai
 	cgpu_sched_open(&governor->sched, grant->instance, held.open, held.groups, now_ns);
 	cgpu_sched_gang(&governor->sched, grant->instance,
 			cgpu_gang_number(first->id, hweight32(held.cards)), now_ns);
-	/* one group for another leaves their number, and neither slice nor gate */
+	/* replacing a group keeps their number, but neither slice nor gate */
 	if (held.changes != governor->changes[grant->instance])
 		cgpu_sched_reapply(&governor->sched, grant->instance, now_ns);
 	governor->changes[grant->instance] = held.changes;
-	/* shut when it was in a group, whose number that was */
+	/* it was shut under its group's number */
 	if (is_new && held.shut)
 		cgpu_sched_held(&governor->sched, grant->instance, now_ns);
 
@@ -244,7 +243,7 @@ static void look(struct cgpu_governor *governor, struct cgpu_loop *loop)
 	rt_mutex_unlock(&governor->lock);
 }
 
-/* By the thread: the driver hides other users' processes from whoever is no administrator. */
+/* The thread does this: the driver hides other users' processes from all but administrators. */
 static void open_log(struct cgpu_governor *governor)
 {
 	if (governor->log_tried)
@@ -292,7 +291,7 @@ static enum cgpu_loop_step act(struct cgpu_governor *governor, struct cgpu_loop 
 	return step;
 }
 
-/* Context: nobody else acts for the card. */
+/* Context: no other task acts for the card. */
 static void open_all(struct cgpu_governor *governor)
 {
 	struct cgpu_loop loop = { .sched = &governor->sched, .action = governor->actions };
@@ -336,7 +335,7 @@ static int govern(void *data)
 	}
 	if (READ_ONCE(governor->stopping))
 		open_all(governor);
-	/* whoever stops us waits for the end */
+	/* the caller of kthread_stop() waits for the end */
 	wait_event_interruptible(governor->wake, kthread_should_stop());
 	return 0;
 }
@@ -537,7 +536,7 @@ void cgpu_governor_schedule(struct cgpu_governor *governor, struct cgpu_containe
 	bool shut;
 
 	cgpu_gates_hold(&governor->gates);
-	/* kept off the processor by others of its container, it would leave open what is shut */
+	/* without it, its container's load could keep it off the processor and the gates open */
 	WRITE_ONCE(governor->lends, true);
 	cgpu_governor_poke(governor);
 	ask(data);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What core/sched decides → RM controls: the thread of one card. */
+/* Decisions of core/sched → RM controls: the thread of one card. */
 #ifndef CGPU_LINUX_GOVERNOR_H
 #define CGPU_LINUX_GOVERNOR_H
 
@@ -23,7 +23,7 @@ struct cgpu_governor *cgpu_governor_start(const struct cgpu_bridge_ops *bridge, 
 
 /**
  * cgpu_governor_stop() - open every gate of the card and end
- * @governor: freed; nobody else uses it any more
+ * @governor: freed; it is not in use elsewhere any more
  *
  * Context: sleeps.
  */
@@ -89,7 +89,7 @@ void cgpu_governor_took(struct cgpu_governor *governor, u32 slot, u64 ns);
 void cgpu_governor_stat(struct cgpu_governor *governor, u32 slot, struct cgpu_sched_stat *stat);
 
 /**
- * cgpu_governor_begin() - a container is new, and has nothing of who had its number before
+ * cgpu_governor_begin() - a new container starts afresh under a number that is reused
  * @governor: the card's
  * @slot: the container's number on the card
  *
@@ -133,9 +133,9 @@ u32 cgpu_governor_control(struct cgpu_governor *governor, u32 hClient, u32 hObje
 			  void *params, u32 size);
 
 /**
- * cgpu_governor_suspend() - open every gate until the host has resumed, or go on
+ * cgpu_governor_suspend() - open every gate until the host has resumed, or resume
  * @governor: the card's
- * @suspend: else resume
+ * @suspend: false: resume
  *
  * Context: sleeps until the gates are open, for a second at most.
  */

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A card has a governor from when both it and the bridge are known until the bridge
- * goes. Whoever tells a governor something holds no lock that its start or end needs:
- * they look it up inside an SRCU section, which its end waits for.
+ * A card has a governor while both it and the bridge are known. Callers find the governor inside an
+ * SRCU section, which its end waits for. So they hold no lock that its start or end needs.
  */
 #include <linux/err.h>
 #include <linux/mutex.h>
@@ -17,7 +16,7 @@
 #include "governors.h"
 #include "tree.h"
 
-/* Handed from core to core. */
+/* The state that one core hands to the next. */
 struct governors {
 	struct mutex lock;
 	struct cgpu_governor *at[CGPU_MAX_CARDS]; /* written under lock */
@@ -25,7 +24,7 @@ struct governors {
 
 static struct governors *governors;
 static const struct cgpu_bridge_ops *bridge; /* under governors->lock; fixed while a governor is */
-/* whoever uses a governor without governors->lock is inside this */
+/* held by users of a governor that do not hold governors->lock */
 DEFINE_STATIC_SRCU(governors_srcu);
 
 /* ----------------------------------------------------------- begin and end */
@@ -44,7 +43,7 @@ static void start(u32 minor, const struct cgpu_gpu *gpu)
 		return;
 	}
 	WRITE_ONCE(governors->at[minor], governor);
-	/* what changed while nobody could be told */
+	/* catches up on changes that no governor was told of */
 	cgpu_governor_poke(governor);
 }
 
@@ -55,7 +54,7 @@ static void stop(u32 minor)
 
 	if (!governor)
 		return;
-	/* first nobody else can shut a gate, then they all open */
+	/* first no other task can shut a gate, then they all open */
 	WRITE_ONCE(governors->at[minor], NULL);
 	synchronize_srcu(&governors_srcu);
 	cgpu_governor_stop(governor);
@@ -317,7 +316,7 @@ void cgpu_governors_resume(void)
 
 		if (!governor)
 			continue;
-		/* settings may have changed while nobody was there to be told */
+		/* settings may have changed while no thread ran */
 		cgpu_governor_poke(governor);
 		if (cgpu_governor_run(governor))
 			stop(minor);

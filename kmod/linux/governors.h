@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The governors of the host's cards: which cards have one, and who is told what. */
+/* The governors of the host's cards: which cards have one, and which calls each is passed. */
 #ifndef CGPU_LINUX_GOVERNORS_H
 #define CGPU_LINUX_GOVERNORS_H
 
@@ -24,7 +24,7 @@ int cgpu_governors_watch(void);
 /** cgpu_governors_quiesce() - end the threads and the watch; gates stay as they are */
 void cgpu_governors_quiesce(void);
 
-/** cgpu_governors_settle() - with nobody in a call: end what began since quiesce */
+/** cgpu_governors_settle() - with no call under way: end what began since quiesce */
 void cgpu_governors_settle(void);
 
 /** cgpu_governors_resume() - begin again after cgpu_governors_quiesce() */
@@ -49,7 +49,7 @@ void cgpu_governors_card_known(void);
  * cgpu_governors_poke() - something that shares depend on may have changed
  * @minor: the card
  *
- * That is a setting of the card or of a container on it, who is there, who has the
+ * That is a setting of the card or of a container on it, the containers there, which have the
  * card open, how many channel groups compute.
  *
  * Context: any that may take a mutex; returns at once.
@@ -82,7 +82,7 @@ void cgpu_governors_begin_container(struct cgpu_container *container);
 void cgpu_governors_took(struct cgpu_container *container, u64 ns);
 
 /**
- * cgpu_governors_assert() - the driver was asked for something that nobody looked at
+ * cgpu_governors_assert() - the driver was asked for something that was not checked
  *
  * Every channel of every card is told again to run, or not to.
  *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The driver takes memory of the host for its callers that no memory cgroup is charged for. */
+/* The driver allocates host memory for its callers without charging a memory cgroup. */
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
@@ -15,7 +15,7 @@ u64 cgpu_host_memory_max_bytes(void)
 
 	rcu_read_lock();
 	memcg = mem_cgroup_from_css(task_css(current, memory_cgrp_id));
-	/* of those that a container can make below its own none widens it */
+	/* a cgroup that a container makes below its own cannot raise the limit */
 	for (; memcg; memcg = parent_mem_cgroup(memcg))
 		pages = min(pages, READ_ONCE(memcg->memory.max));
 	rcu_read_unlock();

@@ -8,7 +8,7 @@
 /**
  * cgpu_host_memory_max_bytes() - limit of current's memory cgroup, and of those above it
  *
- * The driver's memory is not in what that has used: so a container can have as much again.
+ * The cgroup's usage does not include the driver's memory, so a container can have as much again.
  *
  * Return: bytes, 0: it has none.
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The driver works on a copy that nobody else can write (scratch.c); core decides on
- * the same bytes. Nothing of ours is held while it works, but for GPFIFO_SCHEDULE.
+ * The driver works on a copy that no other thread can write (scratch.c), and core decides on the
+ * same bytes. No lock of ours is held meanwhile, except for GPFIFO_SCHEDULE.
  */
 #include <linux/dma-buf.h>
 #include <linux/file.h>
@@ -34,8 +34,8 @@ enum {
 };
 
 /*
- * One call, also while the driver works on it: another core may end it. It lies in the
- * call's scratch: what comes with every call is not allocated for each.
+ * One call, also while the driver works on it: another core may end it. It lies in the call's
+ * scratch, which saves an allocation per call.
  */
 struct flight {
 	struct cgpu_call call;
@@ -70,8 +70,8 @@ u64 cgpu_ioctl_digest(u64 digest)
 }
 
 /*
- * What a tenant's call did is not known, or cannot be taken back: nothing short of its end
- * keeps it to its share. Want of memory and pages that are not there never lead here.
+ * What a tenant's call did is unknown, or cannot be undone: its limits hold only if the tenant
+ * ends. Lack of memory and absent pages never lead here.
  */
 static void kill_container(struct cgpu_container *container, const char *why)
 {
@@ -82,7 +82,7 @@ static void kill_container(struct cgpu_container *container, const char *why)
 	cgpu_notice("cgpu: killed this container: process %d (%s) %s", task_tgid_vnr(current),
 		    current->comm, why);
 	rcu_read_lock();
-	/* whichever of its threads is left: what is sent to a first one that has ended is lost */
+	/* to any thread that is left: a signal to a leader that has ended is lost */
 	for_each_process(task)
 		if (cgpu_container_has(container, task))
 			kill_pid(task_tgid(task), SIGKILL, 1);
@@ -119,8 +119,8 @@ static bool fd_unchanged(struct flight *flight)
 }
 
 /*
- * Nobody waits for a page behind the gate: who finds it missing asks the door
- * for it. Return: 0, -EAGAIN: it was asked, -EFAULT: it cannot be had.
+ * Code behind a drain does not wait for a page: it asks the door for a missing one. Return: 0,
+ * -EAGAIN: the door was asked, -EFAULT: the page cannot be had.
  */
 static int miss(struct cgpu_pass *pass, const void __user *at, size_t bytes, bool write)
 {
@@ -155,8 +155,8 @@ static int copy_out(struct cgpu_pass *pass, void __user *to, const void *from, s
 }
 
 /*
- * The driver writes the card's true figures into this list: into a private copy,
- * of which the caller gets what the core makes of it.
+ * The driver writes the card's true figures into a private copy of this list. The caller gets what
+ * the core makes of that.
  */
 static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 {
@@ -177,9 +177,9 @@ static int copy_list_in(struct flight *flight, struct cgpu_pass *pass)
 }
 
 /*
- * Of a class that the core does not read the driver alone knows how much there is, and looks
- * at no more: what follows in the caller's memory, if it is there, does no harm. Where the
- * driver fails to write them back to the caller, the object stays, and nobody hears of it.
+ * For a class that the core does not read, only the driver knows the parameters' size, and it reads
+ * no more: what follows in the caller's memory does no harm. If the driver fails to write them back
+ * to the caller, the object stays, and the core is not told.
  */
 static int copy_class_in(struct flight *flight, struct cgpu_pass *pass)
 {
@@ -233,7 +233,7 @@ static int copy_params_out(struct flight *flight, struct cgpu_pass *pass)
 	cgpu_put64(flight->scratch.args, req->params_ptr_offset, req->params_ptr);
 	if (flight->call.list)
 		cgpu_put64(flight->scratch.params, LIST_POINTER, req->list_ptr);
-	/* a caller's constant stays untouched, as the driver leaves it */
+	/* like the driver, do not write to a caller's constant */
 	if (!memcmp(before, params, req->params_size))
 		return 0;
 	/* what may lie behind a class's parameters is not the call's */
@@ -248,8 +248,8 @@ static int copy_params_out(struct flight *flight, struct cgpu_pass *pass)
 }
 
 /*
- * RM_FREE of what the core does not want to exist, in the call's own scratch: another one
- * might not be had. Where the driver fails, for want of memory say, it has done nothing.
+ * RM_FREE of an object that the core refuses, in the call's own scratch: allocating another could
+ * fail. If the driver fails, for lack of memory for example, it has done nothing.
  */
 static long undo(struct flight *flight)
 {
@@ -284,7 +284,7 @@ static void tell_engine(struct flight *flight)
 	cgpu_governors_poke_container(container);
 }
 
-/* Once the driver has had its dma-buf in its hands, it was seen: nobody has one unseen. */
+/* A dma-buf is seen as soon as the driver holds it: no process has an unseen one. */
 static void settle_export(struct flight *flight, const struct cgpu_pass *pass)
 {
 	struct cgpu_call *call = &flight->call;
@@ -308,7 +308,7 @@ static void make_interruptible(struct cgpu_call *call)
 						  &params, sizeof(params));
 }
 
-/* The tenant, and its leader's where an object of that one is part of the call. */
+/* Locks the tenant, and its leader's if the call involves an object of the leader. */
 static void lock_tenants(struct flight *flight)
 {
 	rt_mutex_lock(&flight->container->lock);
@@ -373,10 +373,10 @@ static void settle(struct flight *flight, struct cgpu_pass *pass)
 
 	if (call->req.op == CGPU_OP_EXPORT_DMABUF)
 		settle_export(flight, pass);
-	/* a thread that closes what another's call names attacks nobody who has looked */
+	/* a thread may close what another's call names: harmless if the lookup was followed */
 	else if (!pass->followed && !fd_unchanged(flight))
 		flight->tampered = true;
-	/* whose answer was lost may be there, and another process may have the client */
+	/* an object whose answer was lost may exist, and another process may have the client */
 	if (call->hSubdevice && (flight->scratch.lost ||
 				 (!result && !cgpu_get32(call->args, call->req.status_offset))))
 		make_interruptible(call);
@@ -452,7 +452,7 @@ static int deliver(struct flight *flight, struct cgpu_pass *pass)
 	return err;
 }
 
-/* The end of every flight. */
+/* Every flight ends here. */
 static void land(struct flight *flight)
 {
 	struct cgpu_container *container = flight->container;
@@ -471,7 +471,7 @@ static void land(struct flight *flight)
 	}
 }
 
-/* What the host cannot handle, whatever the core thinks of it. Return: NVIDIA's status. */
+/* Refuses what the host cannot handle, whatever the core decides. Return: NVIDIA's status. */
 static u32 unfit(struct flight *flight)
 {
 	const struct cgpu_request *req = &flight->call.req;
@@ -500,8 +500,8 @@ static void ask_to_schedule(void *data)
 }
 
 /*
- * GPFIFO_SCHEDULE opens channels that gates have shut, so that it is not asked for outside
- * the core, as all other calls are. Return: as depart().
+ * GPFIFO_SCHEDULE opens channels that gates have shut. So the core makes this call itself, unlike
+ * all others. Return: as depart().
  */
 static int schedule_channels(struct flight *flight)
 {
@@ -531,7 +531,7 @@ static int depart(struct flight *flight, struct cgpu_pass *pass)
 	flight->scratch.through_rm = cgpu_goes_to_rm(cgpu_open_file_device(flight->open_file),
 						     req->nr);
 	if (err == -EFAULT && req->status_offset != CGPU_NO_OFFSET) {
-		/* as the driver answers; it must not look for itself */
+		/* the driver's own answer; the driver must not look for itself */
 		cgpu_put32(call->args, req->status_offset, NV_ERR_INVALID_ADDRESS);
 		req->params_size = 0;
 		flight->answered = true;
@@ -592,7 +592,7 @@ static u32 command_number(u32 device, unsigned int cmd)
 	return device == CGPU_DEVICE_UVM ? cmd : _IOC_NR(cmd);
 }
 
-/* An escape or UVM command that no list names. Return: false: refused. */
+/* Judges an escape or UVM command that no list names. Return: false: refused. */
 static bool admit_unknown(struct cgpu_container *container, u32 device, u32 nr)
 {
 	struct cgpu_unlisted unlisted;
@@ -696,7 +696,7 @@ static long begin(struct cgpu_open_file *open_file, struct cgpu_pass *pass, u32 
 	return 0;
 }
 
-/* Nobody is parked for a call that has its answer, or that ends with its process. */
+/* No container is parked for a call that has its answer, or that ends with its process. */
 static void stop_waiting(struct cgpu_container *container, struct cgpu_wait *wait)
 {
 	if (!wait->bytes)

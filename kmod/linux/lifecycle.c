@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A container ends when the first process of its pid namespace is dead, or its
- * cgroup has been populated and no longer is. Its memory and weight return when,
- * besides, nothing that it opened is open any more: a file that some other process
- * still holds keeps video memory. The leader of a group stays, besides, while it has members: they
- * run under its number, and its server may begin again.
+ * A container ends when the first process of its pid namespace is dead, or its cgroup has been
+ * populated and no longer is. Its memory and weight return once all that it opened is closed: a
+ * file that another process still holds keeps video memory. The leader of a group also stays while
+ * it has members: they run under its number, and its server may begin again.
  *
- * Nobody tells a module of the end of a pid namespace, so a work item looks four
- * times a second while containers exist, and not at all otherwise.
+ * The kernel does not tell a module of the end of a pid namespace. So a work item looks four times
+ * a second while containers exist, and not at all otherwise.
  */
 #include <linux/rtmutex.h>
 #include <linux/slab.h>
@@ -53,7 +52,7 @@ static void take_back(struct cgpu_container *container)
 	cgpu_container_put(container);
 }
 
-/* Of a group's member, or its leader, with the leader's id. */
+/* An event of a group's member, or of its leader, with the leader's id. */
 static void tell(const char *kind, struct cgpu_container *container)
 {
 	const char *group = container->group;
@@ -96,7 +95,7 @@ int cgpu_container_create(struct cgpu_create *create)
 		wanted |= (create->grant[minor].present ? 1U : 0) << minor;
 	/* cards are known once the driver has been asked, which needs a process */
 	err = cgpu_discover(wanted);
-	/* not that there is no card: the driver is there, and not hooked */
+	/* that does not mean no card: the driver is loaded, and not hooked */
 	if (err == -EOPNOTSUPP)
 		return err;
 	return cgpu_verify_driver() ?: add_new(create);
@@ -115,7 +114,7 @@ struct cgpu_container *cgpu_container_share(unsigned int percent)
 	cgpu_registry_share(create, percent);
 	add_new(create);
 	kfree(create);
-	/* also if another process of it was here first */
+	/* also if another process of the container was first */
 	return cgpu_container_current();
 }
 
@@ -128,7 +127,7 @@ static void container_gone(struct cgpu_container *container)
 	cgpu_container_put(container);
 }
 
-/* It has nothing open, and its processes come back. Context: registry.lock. */
+/* The container has nothing open, but its processes come back. Context: registry.lock. */
 static bool is_away(struct cgpu_container *container)
 {
 	bool away;

@@ -38,7 +38,7 @@ int cgpu_container_destroy(const char *id);
 /** cgpu_lifecycle_quiesce() - stop the reaper; another core takes over */
 void cgpu_lifecycle_quiesce(void);
 
-/** cgpu_lifecycle_settle() - with nobody in a call: stop what began again */
+/** cgpu_lifecycle_settle() - with no call under way: stop what began again */
 void cgpu_lifecycle_settle(void);
 
 /** cgpu_lifecycle_resume() - let the reaper go on */

@@ -110,7 +110,7 @@ static int start(void)
 	err = look_at_driver();
 	if (err)
 		return err;
-	/* no driver yet is no error; an unknown one is */
+	/* a missing driver is no error; an unknown one is */
 	err = cgpu_discover(0);
 	if (err && err != -ENODEV)
 		return err;

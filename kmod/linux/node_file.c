@@ -39,8 +39,7 @@ static bool is_unknown(const struct cgpu_tree_entry *entry)
 }
 
 /*
- * The ledger's pid may have been given to somebody else since: whoever is not
- * in the container is not its holder.
+ * The ledger's pid may have been reused since: a process outside the container is not its holder.
  */
 static void find_holder(struct cgpu_container *container, const struct cgpu_process *process,
 			struct cgpu_holder *holder)
@@ -64,7 +63,7 @@ static void find_holder(struct cgpu_container *container, const struct cgpu_proc
 	put_pid(pid);
 }
 
-/* Room for another step of cgpu_tenant_held(). Return: false: no memory, or no more is told of. */
+/* Makes room for another step of cgpu_tenant_held(). Return: false: no memory, or list full. */
 static bool make_step(struct cgpu_process **processes, u32 *count, u32 *max)
 {
 	struct cgpu_process *larger;
@@ -88,8 +87,8 @@ static bool make_step(struct cgpu_process **processes, u32 *count, u32 *max)
 }
 
 /*
- * Whose number is asked for by a container's own process, too: gates wait for the container's
- * lock, so that it is let go of after each step.
+ * A container's own process may ask for their number, too. Gates wait for the container's lock, so
+ * it is released after each step.
  */
 static struct cgpu_process *processes_of(struct cgpu_container *container, u32 minor,
 					 u32 *count)
@@ -179,7 +178,7 @@ static void unlock_view(const struct cgpu_tree_entry *entry)
 
 enum { COMPUTE_STATS = 8, STATS = COMPUTE_STATS + 1 };
 
-/* What the scheduler counts. Return: how many; 0: nobody governs the card. */
+/* What the scheduler counts. Return: how many; 0: the card has no governor. */
 static u32 compute_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *stats)
 {
 	struct cgpu_sched_stat now;
@@ -203,7 +202,7 @@ static u32 compute_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *
 	return count;
 }
 
-/* What tells that a container is idle, if somebody asks that it be parked then. */
+/* The figure that shows that a container is idle, if it is to be parked when it is. */
 static u32 idle_stats(const struct cgpu_tree_entry *entry, struct cgpu_stat *stats)
 {
 	struct cgpu_container *container = entry->container;
@@ -279,8 +278,8 @@ static enum cgpu_asker asker_of(const struct cgpu_tree_entry *entry)
 }
 
 /*
- * Root in a container is the owner of these files too, if its runtime shows it
- * this /proc; so who asks counts, and not the file's owner and mode.
+ * Root in a container also owns these files, if its runtime shows it this /proc. So the asking
+ * process counts, and not the file's owner and mode.
  */
 int cgpu_node_file_open(void *data, bool write)
 {
@@ -294,8 +293,8 @@ int cgpu_node_file_open(void *data, bool write)
 	if (err)
 		return err;
 	/*
-	 * Whoever opens it wants the cards; asking the driver takes a process. One that could
-	 * have another /dev than the host's would have us wait for whatever it finds there.
+	 * A reader of this file wants the cards, and asking the driver takes a process. A process
+	 * with another /dev than the host's could have us wait on what it finds there.
 	 */
 	if (entry->node == CGPU_NODE_INST_CTL && privileged) {
 		cgpu_discover(0);

@@ -38,7 +38,7 @@ int cgpu_node_file_open_events(void);
 int cgpu_node_file_show(struct seq_file *seq);
 
 /**
- * cgpu_node_file_write() - somebody wrote to a file
+ * cgpu_node_file_write() - a file was written to
  * @data: as cgpu_node_file_open()
  * @text: in the kernel's memory
  * @size: its bytes

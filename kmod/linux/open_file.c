@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The driver owns a file's private_data, so what we know of it lies in a
- * table keyed by the struct file. An entry is made before open returns to
- * user space and leaves the table in release, hence whoever holds the file
- * may use its entry without a reference of its own.
+ * The driver owns a file's private_data, so what we know of it lies in a table keyed by the struct
+ * file. An entry is made before open returns to user space and leaves the table in release. Hence a
+ * holder of the file may use its entry without a reference of its own.
  *
- * Managed memory appears by mmap and disappears by munmap. UVM compares its
- * vm_ops, so they cannot be wrapped; an mmu notifier on the mm that initialised
- * the UVM file tells instead. What is there when the mm ends counts until the
- * file is closed: the end is told before anything is unmapped, and a file that
- * was initialised for several processes keeps what one of them had.
+ * Managed memory appears by mmap and disappears by munmap. UVM compares its vm_ops, so they cannot
+ * be wrapped; an mmu notifier on the mm that initialised the UVM file tells instead. Memory that
+ * exists when the mm ends counts until the file is closed: the end is told before anything is
+ * unmapped, and a file that was initialised for several processes keeps what one of them had.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -42,7 +40,7 @@ struct cgpu_open_file {
 
 enum { SWEEP_MAX = 32 };
 
-/* Handed from core to core. */
+/* The state that one core hands to the next. */
 struct open_files {
 	spinlock_t lock;
 	u32 dmabufs;               /* of those in the table */
@@ -52,8 +50,8 @@ struct open_files {
 static struct open_files *open_files;
 
 /*
- * Return: 0, -ENOMEM: the tenant has no room for it, -EACCES: the container was removed while
- * the driver opened the file, which nobody would govern.
+ * Return: 0, -ENOMEM: the tenant has no room for it, -EACCES: the container was removed while the
+ * driver opened the file, which would escape its limits.
  */
 static int entry_begin(struct cgpu_open_file *entry, struct file *file,
 		       struct cgpu_container *container, u32 device, u32 minor,
@@ -212,8 +210,8 @@ int cgpu_open_file_mmap(struct cgpu_open_file *entry, u64 start, u64 length_byte
 	int err = 0;
 
 	/*
-	 * Without the watch nobody would tell when it goes. UVM refuses too:
-	 * before UVM_INITIALIZE, and in any process but the one that called it.
+	 * Without the watch its end would go unnoticed. UVM refuses too: before UVM_INITIALIZE, and
+	 * in any process but the one that called it.
 	 */
 	if (READ_ONCE(entry->mm) != current->mm)
 		return -EOPNOTSUPP;
@@ -260,7 +258,7 @@ u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *contai
 	return entry->number;
 }
 
-/* Takes those out of a bucket that nobody else holds. Return: how many; SWEEP_MAX: maybe more. */
+/* Takes out of a bucket the dma-bufs held here alone. Return: how many; SWEEP_MAX: maybe more. */
 static u32 take_unused(u32 bucket, struct cgpu_open_file **unused)
 {
 	struct cgpu_open_file *entry;
@@ -281,7 +279,7 @@ static u32 take_unused(u32 bucket, struct cgpu_open_file **unused)
 	return count;
 }
 
-/* Context: a kernel thread's; whose fput() would leave the rest to another. */
+/* Context: a kernel thread, in which fput() would defer the release to another one. */
 void cgpu_open_file_sweep(void)
 {
 	struct cgpu_open_file *unused[SWEEP_MAX];
@@ -318,7 +316,7 @@ int cgpu_open_files_begin(void **part)
 void cgpu_open_files_adopt(void *part)
 {
 	open_files = part;
-	/* nobody is inside: the lock's class is a core's own */
+	/* no call is inside: the lock's class is a core's own */
 	spin_lock_init(&open_files->lock);
 }
 

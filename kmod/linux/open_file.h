@@ -41,7 +41,7 @@ int cgpu_open_file_add(struct file *file, struct cgpu_container *container, u32 
 struct cgpu_open_file *cgpu_open_file_find(struct file *file);
 
 /**
- * cgpu_open_file_take() - at release: take the entry out, so that nobody finds it
+ * cgpu_open_file_take() - at release: take the entry out of the table
  * @file: the driver is about to release it
  *
  * Return: for cgpu_open_file_close(), or NULL: no container's.
@@ -126,7 +126,7 @@ struct cgpu_open_file *cgpu_open_file_reserve(void);
 u32 cgpu_open_file_watch_dmabuf(struct file *file, struct cgpu_container *container,
 				struct cgpu_call *call, struct cgpu_open_file **reserved);
 
-/** cgpu_open_file_sweep() - drop dma-bufs that nobody else has any more; the reaper calls */
+/** cgpu_open_file_sweep() - drop dma-bufs that are held here alone; the reaper calls it */
 void cgpu_open_file_sweep(void);
 
 #endif

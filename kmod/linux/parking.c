@@ -21,7 +21,7 @@ static int take_step(struct step *step, struct cgpu_container *container,
 	struct cgpu_container *other;
 	int err;
 
-	/* before anybody is looked at: no call that comes later is judged without us */
+	/* before any container is read: each later call is judged with this move in view */
 	WRITE_ONCE(cgpu_registry->moving, true);
 	rt_mutex_lock(&container->lock);
 	cgpu_moving_begin(&step->moving, move, &cgpu_registry->host, &container->tenant,
@@ -67,7 +67,7 @@ int cgpu_container_move(const char *id, const struct cgpu_move *move)
 	return err;
 }
 
-/* What all have of each card. Context: registry.lock, under which it counts. */
+/* What all containers have of each card. Context: registry.lock, under which it counts. */
 static const struct cgpu_room *count_rooms(void)
 {
 	static struct cgpu_room rooms[CGPU_MAX_CARDS];
@@ -84,7 +84,7 @@ static const struct cgpu_room *count_rooms(void)
 
 u32 cgpu_containers_away(struct cgpu_away *away, u32 max)
 {
-	/* who waits for room is told of what there is now */
+	/* containers that wait for room learn what there is now */
 	const struct cgpu_room *rooms = cgpu_registry->moving ? count_rooms() : NULL;
 	struct cgpu_container *container;
 	u32 count = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Containers that leave their cards and come back: core/tree/move.h says how, a service of the
- * host moves them.
+ * Containers that leave their cards and come back: core/tree/move.h says how, a service of the host
+ * moves them.
  *
  * Room that is reserved holds against every allocation. While a container moves, a call that may
  * take memory is judged under registry.lock, by what all containers have at that moment. A call
- * that saw nobody move had its container's lock, so that whoever begins to move, and looks at
- * each container, finds what it was charged.
+ * that saw no move held its container's lock. So a move that begins, and reads each container,
+ * finds what that call was charged.
  */
 #ifndef CGPU_LINUX_PARKING_H
 #define CGPU_LINUX_PARKING_H

@@ -220,13 +220,13 @@ static int identify_by_cgroup(struct cgpu_container *container, const char *path
 		rcu_read_lock();
 		cgroup = rcu_dereference(*(void __rcu __force **)&kn->priv);
 		/*
-		 * The root would make every process of the host a tenant; in a hierarchy
-		 * without controllers nobody's place could be told, so that none would be.
+		 * The root would make every process of the host a tenant. In a hierarchy without
+		 * controllers no process's place is known, so none would be one.
 		 */
 		if (cgroup && cgroup_parent(cgroup) && cgroup_of_task(current, cgroup) &&
 		    css_tryget(&cgroup->self)) {
 			container->cgroup = cgroup;
-			/* who is there may have ended by the reaper's first look */
+			/* its processes may have ended by the reaper's first look */
 			container->populated = cgroup_is_populated(cgroup);
 			err = 0;
 		}
@@ -398,7 +398,7 @@ static void join_group(struct cgpu_container *container, const struct cgpu_creat
 	leader->followers++;
 }
 
-/* Context: registry.lock. Its leader goes, and its number may be another's next. */
+/* Context: registry.lock. Its leader goes, whose number another container may get next. */
 static void lose_leader(struct cgpu_container *container)
 {
 	struct cgpu_container *leader = container->leader;
@@ -651,7 +651,7 @@ void cgpu_container_make_room(struct cgpu_container *container)
 {
 	u32 table, capacity, wanting = 0;
 
-	/* before every call, and nearly always nothing to do: one look at all */
+	/* called before every call, nearly always with nothing to do: check all at once */
 	rt_mutex_lock(&container->lock);
 	for (table = 0; table < CGPU_TABLE_COUNT; table++)
 		if (cgpu_tenant_wants(&container->tenant, table, &capacity))
@@ -666,7 +666,7 @@ void cgpu_container_let_go(struct cgpu_container *container)
 {
 	bool more = READ_ONCE(container->tenant.first_over);
 
-	/* who waits for the lock, as gates do, gets it between two steps */
+	/* waiters for the lock, such as gates, get it between two steps */
 	while (more) {
 		rt_mutex_lock(&container->lock);
 		more = cgpu_tenant_close_step(&container->tenant);
@@ -709,7 +709,7 @@ void cgpu_registry_adopt(void *part)
 	struct cgpu_container *container;
 
 	cgpu_registry = part;
-	/* nobody is inside: the locks' classes are a core's own */
+	/* no call is inside: the locks' classes are a core's own */
 	rt_mutex_init(&cgpu_registry->lock);
 	list_for_each_entry(container, &cgpu_registry->containers, node) {
 		rt_mutex_init(&container->lock);

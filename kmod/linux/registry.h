@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The containers and the cards: who is who.
+ * The containers and the cards, and which container a task belongs to.
  *
  * Lock order: cgpu_registry.lock, then container->lock, a member's before its group's leader's
- * (cgpu_container_lock_leader()). mmap_lock may be held
- * when either is taken (mmap and munmap of the UVM device), so neither may be
- * held across an access to user memory, an RM call or a driver's ioctl.
+ * (cgpu_container_lock_leader()). mmap_lock may be held when either is taken (mmap and munmap of
+ * the UVM device). So neither may be held across an access to user memory, an RM call or a driver's
+ * ioctl.
  */
 #ifndef CGPU_LINUX_REGISTRY_H
 #define CGPU_LINUX_REGISTRY_H
@@ -76,7 +76,7 @@ void cgpu_registry_end(void);
 u64 cgpu_registry_digest(u64 digest);
 
 /**
- * cgpu_container_new() - a container that nobody knows yet
+ * cgpu_container_new() - a container that is not listed yet
  * @create: its id, and who it is
  *
  * Return: the container with one reference, or -ENOMEM, -ENODEV: the module is being
@@ -132,7 +132,7 @@ void cgpu_registry_remove(struct cgpu_container *container);
 bool cgpu_registry_remove_idle(struct cgpu_container *container);
 
 /**
- * cgpu_registry_note_moving() - somebody began to move, came to an end of it or was removed, or a
+ * cgpu_registry_note_moving() - a container began or ended a move or was removed, or a
  *	card promises more than it has, or no more
  *
  * Context: registry.lock.
@@ -230,7 +230,7 @@ void cgpu_container_make_room(struct cgpu_container *container);
  * cgpu_container_let_go() - of closed files that no call needs any more
  * @container: which
  *
- * Step by step, for a file may have had very much, and gates wait for the lock.
+ * In steps, because a file may have had very much, and gates wait for the lock.
  *
  * Context: no lock held; sleeps.
  */

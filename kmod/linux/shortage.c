@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A process that is killed for want of memory sees no status: log and standard error say why. */
+/* A process that is killed for lack of memory sees no status: log and standard error say why. */
 #include <linux/sched/signal.h>
 
 #include "shortage.h"
@@ -8,7 +8,7 @@
 
 void cgpu_shortage_report(struct cgpu_container *container, const struct cgpu_shortage *shortage)
 {
-	/* a tenant must not be able to push everybody else's lines out of `events` */
+	/* a tenant must not push all other lines out of `events` */
 	if (__ratelimit(&container->refusals)) {
 		if (shortage->card == CGPU_HOST)
 			cgpu_event("oom_host id=%s pid=%d bytes=%llu", container->id,

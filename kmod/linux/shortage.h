@@ -6,11 +6,11 @@
 #include "registry.h"
 
 /**
- * cgpu_shortage_report() - tell it, and end the process where that is what it shall do
+ * cgpu_shortage_report() - report it, and end the process if the grant says so
  * @container: whose limit
  * @shortage: on a card
  *
- * Of current's request. Context: may hold mmap_lock, not container->lock.
+ * It concerns current's request. Context: may hold mmap_lock, not container->lock.
  */
 void cgpu_shortage_report(struct cgpu_container *container, const struct cgpu_shortage *shortage);
 

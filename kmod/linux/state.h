@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What one core hands to the next: plain memory, no pointer into a module.
- * Each part is known to one file, which makes it, adopts it and frees it.
+ * The state that one core hands to the next: plain memory, no pointer into a module. One file knows
+ * each part: it makes, adopts and frees it.
  */
 #ifndef CGPU_LINUX_STATE_H
 #define CGPU_LINUX_STATE_H
@@ -9,9 +9,8 @@
 #include <linux/types.h>
 
 /*
- * Raised with every change of what lies in a part, or below it (the tenants'
- * tables of core/, calls under way). The digest over sizes and places catches
- * who forgets it.
+ * Raised with every change of what lies in a part, or below it (the tenants' tables of core/, calls
+ * under way). If that is forgotten, the digest over sizes and places shows it.
  */
 #ifndef CGPU_STATE_VERSION /* a test builds one that does not fit */
 #define CGPU_STATE_VERSION 34

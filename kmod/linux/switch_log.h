@@ -27,8 +27,8 @@ struct cgpu_card_log {
  * Without a log `used_ns` stays 0 and windows of idle containers are lost; a line in
  * the kernel's log says so.
  *
- * Context: sleeps; @card's lock held. The driver hides other users' processes from
- * whoever is no administrator, so the caller is a thread of the kernel.
+ * Context: sleeps; @card's lock held. The driver hides other users' processes from all
+ * but administrators, so the caller is a thread of the kernel.
  */
 void cgpu_card_log_open(struct cgpu_card_log *log, const struct cgpu_bridge_ops *bridge,
 			struct cgpu_rm_card *card, u32 minor);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The data of a file is an entry in its directory's branch, which lives as long as
- * the directory or any open file of it: proc_remove() waits for who is opening one,
- * and who has opened one keeps the branch. What a file says is node_file.c's.
+ * The data of a file is an entry in its directory's branch, which lives as long as the directory or
+ * any open file of it. proc_remove() waits for an open in progress, and each open file keeps the
+ * branch. node_file.c makes a file's text.
  */
 #include <linux/bitops.h>
 #include <linux/err.h>
@@ -37,11 +37,11 @@ struct branch {
 	struct cgpu_tree_entry entries[NODES_MAX];
 };
 
-/* Handed from core to core. */
+/* The state that one core hands to the next. */
 struct tree {
 	/*
-	 * Directories come and go under this lock, taken before registry.lock. Nobody
-	 * who opens a file that goes takes it.
+	 * Directories come and go under this lock, taken before registry.lock. Opening a file that
+	 * is being removed does not take it.
 	 */
 	struct mutex lock;
 	struct list_head branches; /* newest first, so children before their parents */
@@ -130,9 +130,9 @@ static void remove_leaf(struct branch *branch)
 }
 
 /*
- * With a directory procfs frees all that is in it: those of containers that have ended,
- * and whose end has yet to come here, go before it. They are newer, so a walk over
- * all branches may remove the one where it is.
+ * procfs frees a directory with all that is in it. So directories of ended containers, not yet
+ * removed here, go before it. They are newer, so a walk over all branches may remove the one where
+ * it is.
  */
 static void remove_branch(struct branch *branch)
 {
@@ -264,7 +264,7 @@ int cgpu_tree_add_container(struct cgpu_container *container)
 
 	mutex_lock(&tree->lock);
 	remove_leftovers();
-	/* whoever removes it later waits for the lock, and finds all that is made here */
+	/* a later removal waits for the lock, and finds all that is made here */
 	err = cgpu_container_is_removed(container) ? -ENODEV : add_container(container);
 	if (err)
 		remove_branches(0, container);

@@ -56,7 +56,7 @@ void cgpu_tree_set_feature(u32 feature, bool present);
 unsigned long cgpu_tree_features(void);
 
 /**
- * cgpu_tree_shows() - is current to find a name in a directory of containers?
+ * cgpu_tree_shows() - may current find a name in a directory of containers?
  * @name: of a file, or of a container's directory
  * @length: of @name
  *
@@ -65,12 +65,12 @@ unsigned long cgpu_tree_features(void);
 bool cgpu_tree_shows(const char *name, size_t length);
 
 /*
- * Directories come and go below. The caller holds neither registry.lock nor a
- * container's: removal waits for who is opening a file, who takes them. Removing what
- * was not added, or only in part, is allowed.
+ * Directories come and go below. The caller holds neither registry.lock nor a container's: removal
+ * waits for an open in progress, which takes them. Removing what was not added, or only in part, is
+ * allowed.
  *
- * A directory, and each open file in it, keeps its container. Once that is marked as
- * removed its files answer -ENODEV.
+ * A directory, and each open file in it, keeps its container. Once that is marked as removed its
+ * files answer -ENODEV.
  */
 
 /**

@@ -25,7 +25,7 @@ struct cgpu_userd_table {
 
 /**
  * cgpu_userds_free() - free a container's table
- * @table: nobody else has it; NULL is allowed
+ * @table: the caller has the only pointer; NULL is allowed
  *
  * Context: process.
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The calls of the check are those of a process: they need memory of user space that ends
- * somewhere, which is mapped for them in the caller's own address space.
+ * The check makes the calls of a process. They need user memory with a defined end, which is mapped
+ * for them in the caller's own address space.
  */
 #include <linux/delay.h>
 #include <linux/fdtable.h>
@@ -26,7 +26,7 @@
 #include "tree.h"
 #include "verify.h"
 
-/* Both pieces of memory end at a page that nobody may touch. */
+/* Both pieces of memory end at a page that is not accessible. */
 enum {
 	ARGS_END = CGPU_VERIFY_ARGS_MAX,
 	PARAMS_START = ARGS_END + PAGE_SIZE,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Carries out the check of a driver that is newer than all known. */
+/* Checks a driver that is newer than all known ones. */
 #ifndef CGPU_LINUX_VERIFY_H
 #define CGPU_LINUX_VERIFY_H
 
