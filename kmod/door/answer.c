@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The driver's answer goes to memory of the process, where any thread can write, by a
- * system call at least, before we have read it: an allocation that says it failed is
- * not charged. So the answer is taken where the driver has it in its hands.
+ * The driver's answer goes to memory of the process. Any thread can write there, by a system call
+ * at least, before we have read it, and a forged failure would leave an allocation uncharged. So
+ * the answer is taken while the driver holds it.
  *
- * Most calls are RM's. The driver copies their argument and hands the copy to
- * rm_ioctl(), which here gets the one that was judged instead, so that what the process
- * has in its memory, then and afterwards, is of no consequence. Parameters are copied by
- * two functions of the driver's interface to the kernel, which are answered in their
+ * Most calls are RM's. The driver copies their argument and hands the copy to rm_ioctl(), which
+ * here gets the judged one instead. So the process's own memory has no effect, then or afterwards.
+ * Two functions of the driver's interface to the kernel copy the parameters; handlers run in their
  * place.
  *
- * Of other calls the argument is read from memory that nobody can write (scratch.c), and
- * written back from memory that the driver handed to the function that did the work: that
- * function says where, and it is read when the writing begins, which faults.
+ * The driver reads the argument of other calls from memory that no process can write (scratch.c).
+ * It writes back from memory that it handed to the function that did the work. That function shows
+ * where, and we read it when the writing begins, which faults.
  *
- * What a driver does not show is read where it was written: by a driver that lacks
- * these functions, and of commands that change nothing that is counted.
+ * Some answers are read where they were written: those of a driver that lacks these functions, and
+ * of commands that change nothing that is counted.
  */
 #include <linux/hashtable.h>
 #include <linux/mutex.h>
@@ -242,7 +241,7 @@ static int follow_both(void)
 
 static DEFINE_CGPU_ERRAND(follow_errand, follow_both);
 
-/* Text of the driver is changed for those alone who need it: a host without tenants does not. */
+/* The driver's text is changed only when it is needed: a host without tenants does not need it. */
 int cgpu_answer_follow(void)
 {
 	int err = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the driver is asked and answers, past memory that others can write. */
+/* What the driver is asked and answers, kept out of memory that others can write. */
 #ifndef CGPU_DOOR_ANSWER_H
 #define CGPU_DOOR_ANSWER_H
 
@@ -11,7 +11,7 @@ struct task_struct;
 /**
  * struct cgpu_answer - of one call under way
  * @node: among those under way
- * @task: who calls
+ * @task: the caller
  * @user: where the driver finds the call's memory
  * @to: kernel only: where the answer goes, laid out as the memory at @user
  * @bytes: of both
@@ -40,7 +40,7 @@ struct cgpu_answer {
  * cgpu_answer_attach() - the driver is there: its answers can be taken from the first call on
  * @uvm: nvidia-uvm, else nvidia
  *
- * Where they cannot the kernel's log says so.
+ * If they cannot, the kernel's log says so.
  */
 void cgpu_answer_attach(bool uvm);
 
@@ -61,7 +61,7 @@ void cgpu_answer_detach(bool uvm);
  */
 int cgpu_answer_follow(void);
 
-/** cgpu_answer_exit() - for good; nobody is in a call */
+/** cgpu_answer_exit() - for good; no call is under way */
 void cgpu_answer_exit(void);
 
 /**

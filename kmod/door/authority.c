@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One host, one authority. The agent listens before it looks for our tree, and we make the
- * tree before we look for the agent: of two that start at once one finds the other.
+ * One host, one authority. The agent listens before it looks for our tree, and we make the tree
+ * before we look for the agent. So if both start at once, one finds the other.
  */
 #include <linux/fcntl.h>
 #include <linux/net.h>

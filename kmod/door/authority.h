@@ -7,7 +7,7 @@
 /**
  * cgpu_agent_answers() - does the agent of `cgpu run` share this host's cards already
  *
- * Context: process, of whoever loads the module: the socket is looked for in its root.
+ * Context: the process that loads the module: the socket is looked for in its root.
  */
 bool cgpu_agent_answers(void);
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Engines mount /sys read-only, and by a file of a card that is open for reading root maps a
- * BAR all the same: registers, and of the card's memory what BAR1 shows, anybody's. They
- * mount /proc to be written, where the driver asks nobody who writes how it begins next
- * (registry), whether a card can be opened (unbindLock) or who may have a capability. Our
- * runtime masks all that, a hook cannot: so the kernel's own functions are refused here.
- * Who may do raw I/O on the host anyway, as a privileged container may, is let through.
+ * Engines mount /sys read-only, yet root maps a BAR by a card's file that is open for reading:
+ * registers, and any tenant's memory that BAR1 shows. They mount /proc writable, where the driver
+ * checks no writer. Its files set how it begins next (registry), whether a card can be opened
+ * (unbindLock) and which processes get a capability. Our runtime masks all that and a hook cannot,
+ * so the kernel's own functions refuse it here. A process with raw I/O on the host, such as a
+ * privileged container's, is let through.
  */
 #include <linux/capability.h>
 #include <linux/cred.h>
@@ -34,15 +34,15 @@ static bool probed;
 /* ------------------------------------------------------------------- who */
 
 /*
- * A container that an engine leaves all other namespaces of the host has one of mounts. Its
- * root directory, by which cgpu_door_in_container() goes, is not looked at: that takes a lock.
+ * A container in all other namespaces of the host still has its own mount namespace. Its root
+ * directory, which cgpu_door_in_container() checks, is not looked at: that takes a lock.
  */
 static bool has_own_mounts(void)
 {
 	return current->nsproxy && current->nsproxy->mnt_ns != init_task.nsproxy->mnt_ns;
 }
 
-/* Asked of the credentials and not of the LSMs, which may sleep. */
+/* Checks the credentials and not the LSMs, which may sleep. */
 static bool may_do_raw_io(void)
 {
 	return current_user_ns() == &init_user_ns && cap_raised(current_cap(), CAP_SYS_RAWIO);
@@ -113,7 +113,7 @@ static bool is_the_drivers(const struct dentry *dentry)
 }
 
 /*
- * proc_reg_open(inode, file). The opening, for it is there that the driver takes 2 MiB for
+ * proc_reg_open(inode, file). The open is refused, because there the driver already takes 2 MiB for
  * what will be written.
  */
 static bool on_open(struct pt_regs *regs)
@@ -155,6 +155,6 @@ void cgpu_bars_exit(void)
 	if (!probed)
 		return;
 	cgpu_entries_leave(&entries);
-	/* who is sent here and has not arrived or not left */
+	/* calls that were sent here and have not arrived, or not left */
 	synchronize_rcu_tasks();
 }

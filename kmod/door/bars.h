@@ -6,7 +6,7 @@
 /**
  * cgpu_bars_init() - begin to refuse
  *
- * To whoever is in a container and may do no raw I/O: the files of /sys by which a card's
+ * To processes in containers without raw I/O: the files of /sys by which a card's
  * memory and registers are mapped or read, and the driver's own in /proc for writing. Where
  * the kernel cannot be probed its log says so, and they are for root in any container.
  *
@@ -14,7 +14,7 @@
  */
 int cgpu_bars_init(void);
 
-/** cgpu_bars_exit() - end it; nobody is inside on return */
+/** cgpu_bars_exit() - end it; no call is inside on return */
 void cgpu_bars_exit(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What cgpu_km wants of the NVIDIA driver's kernel interface, and cgpu_rm.ko
- * provides. Apart, because only the bridge may depend on a symbol of the
- * driver: it pins the driver, and the closed flavour taints it.
+ * What cgpu_km needs of the NVIDIA driver's kernel interface, and cgpu_rm.ko provides. It is a
+ * module of its own because only the bridge may depend on a symbol of the driver: it pins the
+ * driver, and the closed flavour taints it.
  */
 #ifndef CGPU_DOOR_BRIDGE_H
 #define CGPU_DOOR_BRIDGE_H

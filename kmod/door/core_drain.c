@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Page faults behind CALLS take mmap_lock, and those who hold mmap_lock come
- * through MAPS: so CALLS is closed and empty before MAPS is closed. What has begun
- * behind CALLS and goes on is ended in between: it may wait for memory, and so for
- * somebody's mmap_lock.
+ * Page faults behind CALLS take mmap_lock, and those who hold mmap_lock come through MAPS: so CALLS
+ * is closed and empty before MAPS is closed. Work that began behind CALLS and goes on is ended in
+ * between: it may wait for memory, and so for an mmap_lock.
  */
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -21,11 +20,11 @@ static DEFINE_PER_CPU(struct cgpu_drain_count, maps_count);
 struct cgpu_drain cgpu_calls = CGPU_DRAIN_INIT(cgpu_calls, calls_count);
 struct cgpu_drain cgpu_maps = CGPU_DRAIN_INIT(cgpu_maps, maps_count);
 
-/* written while both drains are closed, or nobody can be inside; and under pins_lock */
+/* written while both drains are closed, or no call can be inside; and under pins_lock */
 static const struct cgpu_core_ops *in_charge;
 static DEFINE_SPINLOCK(pins_lock);
 static unsigned int pins;       /* containers, open files of the tree, readers of events */
-static bool started;            /* whoever is in charge stays until it is unloaded */
+static bool started;            /* the core in charge stays until it is unloaded */
 
 const struct cgpu_core_ops *cgpu_core_enter(struct cgpu_drain *drain)
 {

@@ -10,7 +10,7 @@ extern struct cgpu_drain cgpu_calls, cgpu_maps;
 
 /**
  * cgpu_core_enter() - ask for the core in charge, and keep it there
- * @drain: cgpu_calls, or cgpu_maps by who holds an mmap_lock
+ * @drain: cgpu_calls, or cgpu_maps if the caller holds an mmap_lock
  *
  * Return: the core, or NULL: none is in charge. In either case the caller ends
  * with cgpu_core_leave(), and the core stays until then.
@@ -27,7 +27,7 @@ static inline void cgpu_core_leave(struct cgpu_drain *drain)
 }
 
 /**
- * cgpu_core_in_charge() - the core, for who is called by it or holds the switch
+ * cgpu_core_in_charge() - the core, for callers that it called or that hold the switch
  *
  * Return: as cgpu_core_enter().
  */
@@ -37,15 +37,15 @@ const struct cgpu_core_ops *cgpu_core_in_charge(void);
  * cgpu_core_replace() - put another core in charge
  * @core: the next, or NULL: none
  *
- * Context: nobody is behind a drain, and nobody else replaces it.
+ * Context: no call is behind a drain, and no other caller replaces it.
  */
 void cgpu_core_replace(const struct cgpu_core_ops *core);
 
-/** cgpu_core_started() - who is in charge has not refused to be: its state may be pinned */
+/** cgpu_core_started() - the core in charge has started: its state may be pinned */
 void cgpu_core_started(void);
 
 /**
- * cgpu_core_pin() - keep the door, and whoever is in charge, from being unloaded
+ * cgpu_core_pin() - keep the door, and the core in charge, from being unloaded
  *
  * Context: any.
  *
@@ -54,7 +54,7 @@ void cgpu_core_started(void);
 bool cgpu_core_pin(void);
 
 /**
- * cgpu_core_pin_state() - as cgpu_core_pin(), and keep the state of whoever is in charge
+ * cgpu_core_pin_state() - as cgpu_core_pin(), and keep the state of the core in charge
  *
  * A core whose start fails takes its state with it, whatever is pinned by then.
  *
@@ -76,7 +76,7 @@ void cgpu_core_unpin(void);
  *
  * Context: a core is in charge, and quiesced.
  *
- * Return: 0; -EBUSY: somebody stayed behind one of them, and both are open.
+ * Return: 0; -EBUSY: a call stayed behind one of them, and both are open.
  */
 int cgpu_core_close(void);
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A call names a descriptor by its number: the file that shall carry exported memory,
- * the one whose clients another shall lend. The core looks at the file behind it and
- * holds it, and until the driver looks for itself any thread of the process may have
- * put another one there, and put the first one back by the time that the call returns.
- * All lookups of the driver are one function of its own, which says what it found:
- * where that is another file than the core has seen, it has found none.
+ * A call names a file by its descriptor: one that shall carry exported memory, or one whose clients
+ * another file shall use. The core looks the file up and holds it. Before the driver looks it up
+ * too, any thread of the process may put another file there, and put the first one back before the
+ * call returns. The driver does all lookups by one function of its own, whose result shows what it
+ * found. If that is another file than the core has seen, the lookup is made to find none.
  */
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -25,8 +24,8 @@ enum {
 	/* void *nv_get_file_private(int fd, bool ctl, void **file), which takes a reference */
 	FILE_ARGUMENT = 2,
 	/*
-	 * Watched lookups under way; one more would not be followed. Those by which anything is
-	 * counted the driver makes one at a time, with its API lock held for itself alone.
+	 * Watched lookups under way; one more would not be followed. The driver makes the lookups
+	 * that are counted one at a time, with its API lock held exclusively.
 	 */
 	LOOKUPS_MAX = 256,
 };
@@ -86,7 +85,7 @@ static DEFINE_MUTEX(probe_lock);
 static bool driver_there, failed;
 
 /*
- * Text of the driver is changed for those alone who need it: a host without tenants does not.
+ * The driver's text is changed only when it is needed: a host without tenants does not need it.
  * Return: 0: also where it cannot be; -ENOMEM: not now.
  */
 static int attach(void)

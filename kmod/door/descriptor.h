@@ -12,9 +12,9 @@ struct task_struct;
 /**
  * struct cgpu_descriptor_watch - a call under way that names a descriptor
  * @node: among those watched
- * @task: who calls
+ * @task: the caller
  * @file: what the core found behind it and holds; NULL: nothing was there
- * @followed: whatever lookup of the driver's there is finds @file, or nothing
+ * @followed: each lookup of the driver's finds @file, or nothing
  */
 struct cgpu_descriptor_watch {
 	struct hlist_node node;
@@ -26,14 +26,14 @@ struct cgpu_descriptor_watch {
 /**
  * cgpu_descriptor_attach() - the driver's own lookups can be followed from the first watch on
  *
- * Where they cannot be followed the kernel's log says so, and the core compares the
+ * If they cannot be followed, the kernel's log says so, and the core compares the
  * file before a call with that after it.
  *
- * Context: the driver is loaded. Nobody attaches or detaches meanwhile.
+ * Context: the driver is loaded. No other caller attaches or detaches meanwhile.
  */
 void cgpu_descriptor_attach(void);
 void cgpu_descriptor_detach(void);
-/* For good; nobody is in a call. */
+/* For good; no call is under way. */
 void cgpu_descriptor_exit(void);
 
 /**
@@ -42,7 +42,7 @@ void cgpu_descriptor_exit(void);
  * @file: what the core holds behind the descriptor
  *
  * Context: sleeps.
- * Return: 0; -ENOMEM: nothing is watched, and nothing shall be asked.
+ * Return: 0; -ENOMEM: nothing is watched, and the driver must not be asked.
  */
 int cgpu_descriptor_begin(struct cgpu_descriptor_watch *watch, struct file *file);
 

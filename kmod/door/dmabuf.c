@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The driver answers an export with the number of a descriptor, and when that
- * answer can be read any thread of the process may have put another file in its
- * place. So the dma-buf is taken down, by reference, where the driver itself has
- * it in its hands: when it asks for the descriptor of a new one (dma_buf_fd), and
- * when it looks up the one that further objects are to be added to (dma_buf_get).
+ * The driver answers an export with the number of a descriptor. By the time that the answer can be
+ * read, any thread of the process may have put another file there. So a reference to the dma-buf is
+ * taken while the driver holds it: when it asks for the descriptor of a new one (dma_buf_fd), and
+ * when it looks up one to which further objects are to be added (dma_buf_get).
  */
 #include <linux/dma-buf.h>
 #include <linux/err.h>
@@ -21,7 +20,7 @@
 #include "probe_lock.h"
 
 enum {
-	/* lookups under way, of all processes: who finds no place for its own is not seen */
+	/* lookups under way, of all processes: one that finds no place is not seen */
 	LOOKUPS_MAX = 256,
 };
 

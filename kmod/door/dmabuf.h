@@ -12,7 +12,7 @@ struct task_struct;
 /**
  * struct cgpu_dmabuf_watch - a call under way that exports memory
  * @node: among those watched
- * @task: who calls
+ * @task: the caller
  * @file: of the dma-buf, with a reference; NULL: none was seen
  */
 struct cgpu_dmabuf_watch {

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Between the door (cgpu_km.ko), which stays, and the core
- * (cgpu_core_<version>.ko), which can be replaced while containers run.
+ * Between the door (cgpu_km.ko), which stays, and the core (cgpu_core_<version>.ko), which can be
+ * replaced while containers run.
  *
- * The door owns whatever the kernel or a process keeps a pointer to: the
- * driver's hooked file operations, the operations of the files in /proc, of
- * the scratch areas, of the mmu notifiers, the bridge, the readers of
- * `events`. The core owns every decision, and its state is plain memory that
- * the next core takes over.
+ * The door owns all that the kernel or a process keeps a pointer to. That is the driver's hooked
+ * file operations, those of the files in /proc, the scratch areas and the mmu notifiers, the bridge
+ * and the readers of `events`. The core owns every decision, and its state is plain memory that the
+ * next core takes over.
  *
- * A call of a tenant is cut in two, before and after the driver's own work,
- * and the second half may be done by another core than the first. The core is
- * entered through one of two drains: CALLS, and MAPS for those who come with
- * mmap_lock held. Behind CALLS page faults take that lock, so MAPS closes only
- * when nobody is behind CALLS any more.
+ * A call of a tenant is cut in two, before and after the driver's own work. Another core may do the
+ * second half. The core is entered through one of two drains: CALLS, and MAPS for those who come
+ * with mmap_lock held. Behind CALLS page faults take that lock, so MAPS closes only when no call is
+ * behind CALLS any more.
  */
 #ifndef CGPU_DOOR_H
 #define CGPU_DOOR_H
@@ -43,11 +41,11 @@ enum cgpu_driver {
 typedef long (*cgpu_ioctl_fn)(struct file *file, unsigned int cmd, unsigned long arg);
 
 /*
- * One ioctl on its way. Behind a drain nobody waits for a page of the caller,
- * who might never deliver it, nor for its address space, which another of its threads
- * may hold: a core that wants one of `fault_*`, `wants_scratch` or `watch` says so, and is
- * asked again when it is there. Nor does a call wait there for what others do: it says
- * `wants_time`, and the core is asked again in a moment.
+ * One ioctl on its way. Code behind a drain does not wait for a page of the caller, which might
+ * never come, nor for its address space, which another of its threads may hold. A core that wants
+ * one of `fault_*`, `wants_scratch` or `watch` says so, and is asked again when it is there. A call
+ * does not wait there for other tasks either: the core sets `wants_time` and is asked again in a
+ * moment.
  */
 struct cgpu_pass {
 	struct file *file;
@@ -68,7 +66,7 @@ struct cgpu_pass {
 	bool fault_write;
 	bool unreachable;        /* what was named last cannot be had: -EFAULT */
 	bool wants_scratch;         /* before the driver: current has none that is free */
-	bool wants_time;            /* likewise: nobody can say yet what becomes of the call */
+	bool wants_time;            /* likewise: the call cannot be decided yet */
 	u64 wait[3];                /* the core's, over that; 0 at first */
 	/* -errno: there is no memory for what it wants, or current ends: the call's answer */
 	int given_up;
@@ -77,9 +75,8 @@ struct cgpu_pass {
 };
 
 /*
- * What a core can do. Everything but begin to forget is called behind a drain.
- * Nobody runs two of begin, start, end, quiesce, resume, adopt, forget,
- * bridge_changed at a time.
+ * The operations of a core. Everything but begin to forget is called behind a drain. No two of
+ * begin, start, end, quiesce, resume, adopt, forget, bridge_changed run at a time.
  */
 struct cgpu_core_ops {
 	struct module *owner;
@@ -89,14 +86,14 @@ struct cgpu_core_ops {
 
 	/* Makes the state. Return: 0, -ENOMEM, -EINVAL. */
 	int (*begin)(void **state);
-	/* It is in charge now. Return: 0, or why it cannot be: an unknown driver. */
+	/* The core is in charge now. Return: 0, or why it cannot be: an unknown driver. */
 	int (*start)(void);
-	/* Nobody is inside and no container exists: frees the state. */
+	/* No call is inside and no container exists: frees the state. */
 	void (*end)(void);
 
 	/* Stops its threads and work items; the channels' gates stay as they are. */
 	void (*quiesce)(void);
-	/* Nobody is behind the drain of calls: what began again in between ends. */
+	/* No call is behind the drain of calls: work that began again in between ends. */
 	void (*settle)(void);
 	/* After quiesce, or after adopt: threads and work items go on. */
 	void (*resume)(void);
@@ -137,7 +134,7 @@ struct cgpu_core_ops {
 	void (*node_release)(void *entry);
 	int (*node_show)(struct seq_file *seq);
 	int (*node_write)(void *entry, const char *text, size_t size);
-	/* Is current to find that name in a directory of containers? */
+	/* May current find that name in a directory of containers? */
 	bool (*name_shown)(const char *name, size_t length);
 };
 
@@ -185,7 +182,7 @@ extern const char cgpu_door_containers;
  */
 bool cgpu_door_sees_exports(void);
 
-/* What a container without a grant may have of a card; 1 to 100: so many percent. */
+/* The part of a card that a container without a grant may have; 1 to 100: percent. */
 enum cgpu_ungranted {
 	CGPU_UNGRANTED_ASKED = -2, /* nothing, once any container asked for something */
 	CGPU_UNGRANTED_ALLOW = -1, /* all */
@@ -205,9 +202,9 @@ bool cgpu_door_force_branch(void);
 const struct cgpu_card_defaults *cgpu_door_card_defaults(void);
 
 /*
- * Hooks what is loaded and not hooked yet. Return: 0: the RM driver is hooked,
- * -ENODEV: it is not loaded or has no device node, -EOPNOTSUPP: its version is
- * not known, -EINVAL: its pointers are not its own, somebody else has hooked it.
+ * Hooks what is loaded and not hooked yet. Return: 0: the RM driver is hooked, -ENODEV: it is not
+ * loaded or has no device node, -EOPNOTSUPP: its version is not known, -EINVAL: its pointers are
+ * not its own, something else has hooked it.
  */
 int cgpu_door_attach(void);
 /* Which driver is hooked, and its version: "550.163.01", "": none. */

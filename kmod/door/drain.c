@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * As in SRCU, each CPU counts who has entered and who has left. A caller may
- * leave on another CPU than it entered on, so only the sums mean anything. All
- * `left` are read before all `entered`: the sums can then be equal only if nobody
- * was inside at some moment in between.
+ * As in SRCU, each CPU counts callers that have entered and that have left. A caller may leave on
+ * another CPU than it entered on, so only the sums mean anything. All `left` are read before all
+ * `entered`: the sums can then be equal only if no caller was inside at some moment in between.
  */
 #include <linux/cpumask.h>
 #include <linux/delay.h>
@@ -79,7 +78,7 @@ int cgpu_drain_close(struct cgpu_drain *drain, u64 limit_ns)
 
 void cgpu_drain_open(struct cgpu_drain *drain)
 {
-	/* what was changed behind it is seen by whoever enters */
+	/* a caller that enters sees what was changed behind the drain */
 	smp_store_release(&drain->closed, false);
 	wake_up_all(&drain->opened);
 	lock_map_release(dep_map_of(drain));

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A drain before code that can be replaced. Callers pass at the cost of a per-CPU
- * counter while it is open and wait while it is closed; closing it waits until
- * nobody is left behind it. To lockdep it is a lock that callers hold for reading
- * and the closer for writing.
+ * A drain before code that can be replaced. Callers pass at the cost of a per-CPU counter while it
+ * is open and wait while it is closed; closing it waits until no caller is left behind it. To
+ * lockdep it is a lock that callers hold for reading and the closer for writing.
  */
 #ifndef CGPU_DOOR_DRAIN_H
 #define CGPU_DOOR_DRAIN_H
@@ -39,7 +38,7 @@ struct cgpu_drain {
 
 /**
  * cgpu_drain_enter() - pass the drain, or wait until it is open
- * @drain: may be entered again by who is behind it already
+ * @drain: may be entered again by a caller that is behind it already
  *
  * Context: sleeps while the drain is closed.
  */
@@ -52,11 +51,11 @@ void cgpu_drain_enter(struct cgpu_drain *drain);
 void cgpu_drain_leave(struct cgpu_drain *drain);
 
 /**
- * cgpu_drain_close() - let nobody in and wait until everybody has left
+ * cgpu_drain_close() - let no caller in and wait until all have left
  * @drain: one closer at a time
  * @limit_ns: how long to wait
  *
- * Return: 0: nobody is behind it; -EBUSY: somebody still was after @limit_ns,
+ * Return: 0: no caller is behind it; -EBUSY: one still was after @limit_ns,
  * and it is open again.
  */
 int cgpu_drain_close(struct cgpu_drain *drain, u64 limit_ns);

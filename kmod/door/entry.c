@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Where a function begins with a place that the kernel keeps for ftrace, its handler is
- * called from there. A kprobe would be, too, by way of a table of all probes and of what
- * they need elsewhere, which is more work than the handlers' own. Any other function,
- * such as those that NVIDIA delivers compiled, has a kprobe.
+ * If a function begins with a place that the kernel keeps for ftrace, its handler is called from
+ * there. A kprobe would be, too, but through a table of all probes and with more work than the
+ * handlers' own. Any other function, such as those that NVIDIA delivers compiled, has a kprobe.
  */
 #include <linux/errno.h>
 #include <linux/printk.h>
@@ -42,7 +41,7 @@ static notrace void on_entry(unsigned long ip, unsigned long parent_ip, struct f
 		}
 }
 
-/* Those that ftrace knows, all at once: each change of what it follows costs a walk of all. */
+/* Follows the entries that ftrace knows, all at once: each change costs ftrace a walk of all. */
 static int trace(struct cgpu_entries *entries)
 {
 	bool chosen = false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Setting a probe waits for the kernel's probes, and they, while jumps are put in place,
- * for tasks that exit (before 6.9, rcu_tasks). The first process of a pid namespace exits
- * when all others have. One of these that waited for the probes, and could not be killed,
- * would wait for itself: no probe could be set on the host any more, and no module loaded.
+ * Setting a probe waits for the kernel's probes, and they, while jumps are put in place, for tasks
+ * that exit (before 6.9, rcu_tasks). The first process of a pid namespace exits when all others
+ * have. If one of these waited for the probes, and could not be killed, it would wait for itself.
+ * Then no probe could be set on the host any more, and no module loaded.
  */
 #include <linux/errno.h>
 #include <linux/sched.h>
@@ -15,7 +15,7 @@ void cgpu_errand_work(struct work_struct *work)
 	struct cgpu_errand *errand = container_of(work, struct cgpu_errand, work);
 
 	WRITE_ONCE(errand->result, errand->run());
-	/* who sees that it was run sees what it did */
+	/* a task that sees that it was run also sees what it did */
 	smp_store_release(&errand->runs, errand->runs + 1);
 	wake_up_all(&errand->back);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What a call of a tenant needs done and must not do itself: probes are set by a worker. */
+/* Work that a tenant's call needs and must not do itself: a worker sets probes. */
 #ifndef CGPU_DOOR_ERRAND_H
 #define CGPU_DOOR_ERRAND_H
 
@@ -33,7 +33,7 @@ void cgpu_errand_work(struct work_struct *work);
 int cgpu_errand_send(struct cgpu_errand *errand);
 
 /**
- * cgpu_errand_end() - nobody sends it any more, and it is not under way
+ * cgpu_errand_end() - it is not sent any more, and is not under way on return
  * @errand: which
  */
 void cgpu_errand_end(struct cgpu_errand *errand);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A ring of the last lines. Each open file has its own position, a number of a
- * line since the module was loaded; whoever falls behind the ring, or opens the
- * file late, is told how many lines are gone and goes on with the oldest.
+ * A ring of the last lines. Each open file has its own position, a number of a line since the
+ * module was loaded. A reader that falls behind the ring, or opens the file late, is told how many
+ * lines are gone and continues with the oldest.
  *
- * A select() keeps pointing at the wait queue after the file's handlers are
- * through, so an open file pins the module; and the core, which somebody who
- * wants to unload both takes out first.
+ * A select() keeps pointing at the wait queue after the file's handlers are through, so an open
+ * file pins the module. It pins the core too, which has to be unloaded before the door.
  */
 #include <linux/ctype.h>
 #include <linux/fs.h>
@@ -48,7 +47,7 @@ static u16 begin_line(struct line *line)
 	return scnprintf(line->text, LINE_BYTES, "%llu ", ktime_get_real_ns());
 }
 
-/* Makes one line of whatever was printed. */
+/* Makes one line of the printed text. */
 static void end_line(struct line *line)
 {
 	u16 index;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * The file `events`: what happened, a line each, for whoever reads or polls.
- * The lines are listed in docs/tree.md.
- */
+/* The file `events`: one line per event, to be read or polled. docs/tree.md lists the lines. */
 #ifndef CGPU_DOOR_EVENTS_H
 #define CGPU_DOOR_EVENTS_H
 

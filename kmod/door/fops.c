@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a call means is the core's: it is asked before and after the driver's own work,
- * and nothing of it is held meanwhile. Every function here is inside an SRCU section,
- * so that unhooking can wait for it.
+ * The core decides what a call means: it is asked before and after the driver's own work, and none
+ * of its locks is held meanwhile. Every function here is inside an SRCU section, so that unhooking
+ * can wait for it.
  */
 #include <linux/jiffies.h>
 #include <linux/mm.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the driver's files are opened, called, mapped and closed by while they are hooked. */
+/* The operations by which the driver's files are opened, called, mapped and closed while hooked. */
 #ifndef CGPU_DOOR_FOPS_H
 #define CGPU_DOOR_FOPS_H
 
@@ -11,10 +11,10 @@ extern struct cgpu_target cgpu_rm_target, cgpu_uvm_target, cgpu_tools_target;
 enum { CGPU_TOOLS_MINOR = 1 }; /* of UVM's major */
 
 /**
- * cgpu_fops_drain() - wait until nobody is inside our functions
+ * cgpu_fops_drain() - wait until no task is inside our functions
  *
- * For after the driver's pointers were restored. SRCU covers who is inside one;
- * RCU-tasks covers who has loaded our pointer and not yet entered, or has left the
+ * Called after the driver's pointers were restored. SRCU covers tasks inside one;
+ * RCU-tasks covers those that loaded our pointer and have not entered, or have left the
  * SRCU section and not yet returned: neither sleeps in between.
  *
  * Context: sleeps.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A driver registers its devices before anybody can find its table to hook. What a
- * container opened then would be seen by nobody, so until it is hooked a probe where
- * the kernel opens character devices refuses containers those which may be the
- * driver's. UVM's number is not known before it is there: all that are given out on
- * demand may be it. Once UVM is hooked it is known, and its second device, whose node may
- * come later or never, is all that is refused still.
+ * A driver registers its devices before its table can be found and hooked. A file that a container
+ * opened then would be outside the limits. So until the driver is hooked, a probe where the kernel
+ * opens character devices refuses containers those that may be the driver's. UVM's number is not
+ * known before its device exists: each number that is given out on demand may be it. Once UVM is
+ * hooked, only its second device is still refused, whose node may come later or never.
  */
 #include <linux/errno.h>
 #include <linux/fs.h>

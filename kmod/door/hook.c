@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * When the driver's tables are hooked: once its modules are there and the core knows
- * their version, and until they go or we do. Unhooking restores the pointers first
- * (only if still ours) and then waits until nobody is inside.
+ * The driver's tables are hooked once its modules are there and the core knows their version, until
+ * they go or we do. Unhooking restores the pointers first (only if still ours) and then waits until
+ * no task is inside.
  */
 #include <linux/fs.h>
 #include <linux/module.h>
@@ -199,7 +199,7 @@ EXPORT_SYMBOL_GPL(cgpu_door_is_hooked);
 
 long cgpu_door_driver_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	/* whoever opened it by a name in /dev, that is anybody's in a mount namespace of his own */
+	/* it was opened by a name in /dev, which a task with its own mount namespace can choose */
 	if (file->f_op != READ_ONCE(cgpu_rm_target.fops))
 		return -ENODEV;
 	return cgpu_rm_target.original.unlocked_ioctl(file, cmd, arg);
@@ -249,7 +249,7 @@ void cgpu_hook_look(void)
 	schedule_delayed_work(&attach_work, HZ);
 }
 
-/* no file of it is open any more: nobody is inside, nothing to drain */
+/* no file of it is open any more: no task is inside, nothing to drain */
 static void detach(struct cgpu_target *target, enum cgpu_driver driver)
 {
 	const struct cgpu_core_ops *core = cgpu_core_enter(&cgpu_calls);

@@ -10,7 +10,7 @@
  */
 int cgpu_hook_init(void);
 
-/** cgpu_hook_exit() - restore the driver's pointers; nobody is inside on return */
+/** cgpu_hook_exit() - restore the driver's pointers; no task is inside on return */
 void cgpu_hook_exit(void);
 
 /** cgpu_hook_look() - hook what is loaded, before long, and again while it is half there */

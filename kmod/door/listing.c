@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * procfs asks nobody which names it shows to whom. So probes at the entries of its
- * lookup and of its listing send whoever comes for a directory of containers through
- * functions of ours, which ask the core name by name, and procfs for all the rest.
+ * procfs has no hook to choose which names a task sees. So probes at the entries of its lookup and
+ * its listing redirect accesses to a directory of containers to functions of ours. These ask the
+ * core name by name, and procfs for all the rest.
  */
 #include <linux/dcache.h>
 #include <linux/err.h>
@@ -83,8 +83,8 @@ static CGPU_FILLDIR_RESULT pass_on(struct dir_context *context, const char *name
 }
 
 /*
- * Whoever lists waits for a page of its own memory, for as long as it likes: unloading is
- * refused meanwhile, and must not wait for it.
+ * A task that lists may wait for a page of its own memory, for any time: unloading is refused
+ * meanwhile, and must not wait for it.
  */
 static bool keep_module(void)
 {
@@ -145,7 +145,7 @@ void cgpu_listing_exit(void)
 	if (!probed)
 		return;
 	cgpu_entries_leave(&entries);
-	/* who is inside, and who is sent here and has not arrived or not left */
+	/* tasks inside, and those that were sent here and have not arrived or not left */
 	synchronize_srcu(&listing_srcu);
 	synchronize_rcu_tasks();
 }

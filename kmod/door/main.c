@@ -81,7 +81,7 @@ static int __init door_init(void)
 	err = cgpu_switch_init(cgpu_door_root());
 	if (err)
 		goto err_notice;
-	/* what is without them for want of memory or ftrace is so until the next loading */
+	/* a failure for lack of memory or ftrace lasts until the next loading */
 	err = cgpu_dmabuf_init();
 	if (err)
 		goto err_notice;

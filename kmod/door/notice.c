@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a container is refused, or ended for, its own standard error can say: often its user sees
- * nothing else. A worker writes, through a file of its own that never waits, since a reader that
- * takes nothing, or a writer that holds the pipe, must hold up no call and no lock of ours.
+ * Tells a container on its own standard error why it was refused something, or ended: often its
+ * user sees nothing else. A worker writes, through a file of its own that never blocks. A reader
+ * that takes nothing, or a writer that holds the pipe, must hold up no call and no lock of ours.
  */
 #include <linux/atomic.h>
 #include <linux/err.h>
@@ -40,7 +40,7 @@ static bool is_terminal(const struct inode *inode)
 	       imajor(inode) < UNIX98_PTY_SLAVE_MAJOR + UNIX98_PTY_MAJOR_COUNT;
 }
 
-/* Return: what a container's log or terminal is behind current's standard error, or NULL. */
+/* Return: the container's log or terminal behind current's standard error, or NULL. */
 static struct file *readers_end(void)
 {
 	struct file *file = fget(STANDARD_ERROR);

@@ -5,11 +5,11 @@
 #include <linux/compiler.h>
 
 /**
- * cgpu_notice() - tell whoever reads the standard error of the current process, once a process
+ * cgpu_notice() - write a line to the standard error of the current process, once a process
  * @format: as of printk(), without the line's end
  *
- * Only where it is a terminal or a pipe, which is where a container's log comes from, and has
- * room: nobody's file is written to. It is written later, by a worker.
+ * Only if that is a terminal or a pipe, which is where a container's log comes from, and has
+ * room: no regular file is written to. A worker writes it later.
  *
  * Context: process, may sleep; any lock that an allocation may be made under.
  */
@@ -23,7 +23,7 @@ __printf(1, 2) void cgpu_notice(const char *format, ...);
 int cgpu_notice_init(void);
 
 /**
- * cgpu_notice_exit() - nobody tells any more; wait for what is being written
+ * cgpu_notice_exit() - no caller is left; wait for what is being written
  */
 void cgpu_notice_exit(void);
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Locks that probes take, too. A probe may be a breakpoint, and lockdep takes whatever
- * runs in one for a non-maskable interrupt, in which nobody may wait for a lock. Here
- * it may: it is the call of some task that came to a probed function, and nobody who
- * holds such a lock comes to one. So lockdep is not asked. Who waits keeps its turn:
- * other tasks' calls, of which there is no end, do not hold it up.
+ * Locks that probes take, too. A probe may be a breakpoint, and lockdep takes its handler for a
+ * non-maskable interrupt, which may not wait for a lock. Here the handler may wait: a task called a
+ * probed function, and no holder of such a lock calls one. So lockdep is not asked. Waiters are
+ * served in turn, so an endless stream of other tasks' calls does not hold one up.
  */
 #ifndef CGPU_DOOR_PROBE_LOCK_H
 #define CGPU_DOOR_PROBE_LOCK_H

@@ -7,22 +7,20 @@
  * address) by entries without the user bit (the process faults on it, the
  * kernel does not).
  *
- * The kernel writes also for whoever asks it to: read() from a pipe into an address,
- * by another thread, would change a copy as no instruction of the process can. So
- * the entries are there for one call at a time and read-only. The driver's own
- * writing, at the call's end, faults; it is let through for the task alone whose call
- * it is, and what it writes has been taken down elsewhere by then (answer.c): pages
- * that are writable hold nothing that anybody will read.
+ * The kernel also writes on a process's behalf: another thread's read() from a pipe into an address
+ * would change a copy as no instruction of the process can. So the entries exist for one call at a
+ * time and are read-only. The driver's own writing, at the call's end, faults and is let through
+ * only for the task whose call it is. The answer has been taken elsewhere by then (answer.c): pages
+ * that are writable hold nothing that will be read.
  *
- * Of RM's own calls, which are most and are followed further, nothing is mapped: the
- * addresses alone are used, by which the driver's copying is known for ours. The
- * driver's ioctl reads and writes an argument that nobody looks at, which is always
- * mapped: in memory of the caller's it might wait for a page for as long as the caller
- * likes, with a channel group scheduled that nobody has been told of.
+ * For RM's own calls, which are most and are followed further, nothing is mapped. Only the
+ * addresses are used, by which the driver's copying is recognised as ours. The driver's ioctl reads
+ * and writes an argument without effect, which is always mapped. In the caller's memory it might
+ * wait for a page for any time, with a channel group scheduled that the core does not know of.
  *
  * What else a process may try on an area, and what stops it:
  *
- * - reading, writing: no user bit. Who reads during a call faults until it is over;
+ * - reading, writing: no user bit. A read during a call faults until it is over;
  *   no permissions to be had, nor a protection key, which would take the kernel's
  *   access away (->mprotect; before 5.11 there is VM_MAY* for the one, and the other
  *   is noticed);
@@ -188,7 +186,7 @@ static const struct vm_operations_struct area_vm_ops = {
 	.pfn_mkwrite = area_pfn_mkwrite,
 };
 
-/* Always there: who writes to it changes nothing. */
+/* Always there: writing to it changes nothing. */
 static int map_blank(struct vm_area_struct *vma, struct cgpu_scratch_area *area)
 {
 	const pgprot_t prot = __pgprot(pgprot_val(PAGE_SHARED) & ~_PAGE_USER);
@@ -214,7 +212,7 @@ static void map_pages(struct vm_area_struct *vma, struct cgpu_scratch_area *area
 #ifndef CGPU_HAVE_VM_OPS_MPROTECT
 	vm_flags_clear(vma, VM_MAYWRITE);
 #endif
-	/* VM_WRITE: else the driver's writing would not come as far as ->pfn_mkwrite */
+	/* VM_WRITE: otherwise the driver's writing would not get as far as ->pfn_mkwrite */
 	vm_flags_set(vma, VM_WRITE | VM_PFNMAP);
 	area->user = vma->vm_start;
 }
@@ -243,7 +241,7 @@ static int area_mmap(struct file *file, struct vm_area_struct *vma)
 	kref_get(&area->refs); /* the mapping's, dropped by area_close() */
 	/* sealed before mmap_lock is let go */
 	raw_spin_lock(&areas_lock);
-	/* it can fail yet, under mmap_lock: nobody but who maps it has a buffer of it so far */
+	/* it can still fail, under mmap_lock: only the mapping task has a buffer of it so far */
 	if (++area->mappings == MAPPINGS)
 		hash_add(areas, &area->node, (unsigned long)area->mm);
 	raw_spin_unlock(&areas_lock);
@@ -287,8 +285,8 @@ static unsigned long map_area(struct cgpu_scratch_area *area, unsigned long byte
 }
 
 /*
- * What stays mapped holds this module for as long as the process lives. A sealed mapping is
- * not undone, and of any other the kernel says no for want of memory alone.
+ * A mapping that stays holds this module for as long as the process lives. A sealed mapping is not
+ * undone; the kernel fails to undo any other only for lack of memory.
  */
 static int unmap_area(unsigned long address, unsigned long bytes)
 {
@@ -309,8 +307,8 @@ static void open_buffers(struct cgpu_scratch_area *area)
 }
 
 /*
- * Who fails unmaps what it has mapped. No other thread may have a call in the area by
- * then, which would look as if the process had taken it away.
+ * On failure the area is unmapped again. No other thread may have a call in it by then, because
+ * that would look as if the process had taken it away.
  *
  * Return: a mapped area with its first buffer taken, and a reference for it.
  */
@@ -326,7 +324,7 @@ static struct cgpu_scratch_area *area_new(bool seal)
 	if (!area)
 		return ERR_PTR(-ENOMEM);
 	kref_init(&area->refs);
-	/* where it cannot be sealed at all ->close has to do */
+	/* if it cannot be sealed at all, ->close must suffice */
 	err = seal ? cgpu_seal_begin(is_sealed) : 0;
 	if (err && err != -EOPNOTSUPP) {
 		address = err;
@@ -554,7 +552,7 @@ long cgpu_scratch_ask(struct cgpu_scratch *scratch, cgpu_ask_fn driver, struct f
 		ask_by_rm(scratch, &answer, driver, file, cmd) :
 		ask_by_pages(scratch, &answer, driver, file, cmd);
 	cgpu_answer_end(&answer);
-	/* only the way back failed: whoever delivers the answer will see */
+	/* only the copy back failed: delivering the answer will show that */
 	return result == -EFAULT && answer.taken ? 0 : result;
 }
 EXPORT_SYMBOL_GPL(cgpu_scratch_ask);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Memory in a process's address space that the driver can use for one call and
- * nobody else can write: where an ioctl's argument lies while the driver works on it.
+ * Memory in a process's address space that the driver can use for one call and that nothing else
+ * can write: an ioctl's argument lies there while the driver works on it.
  */
 #ifndef CGPU_DOOR_SCRATCH_H
 #define CGPU_DOOR_SCRATCH_H
@@ -104,7 +104,7 @@ bool cgpu_scratch_put(struct cgpu_scratch *scratch);
 /**
  * cgpu_scratch_forget() - unmap current's areas that are not sealed
  *
- * For a process of the host that needed one once.
+ * Called for a process of the host that needed one once.
  */
 void cgpu_scratch_forget(void);
 

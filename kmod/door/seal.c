@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * From 6.10 on VM_SEALED does what mseal() does: munmap, mremap, mprotect and
- * mmap(MAP_FIXED) over the mapping are EPERM, and it goes with its address space.
+ * From 6.10 on VM_SEALED does what mseal() does: munmap, mremap, mprotect and mmap(MAP_FIXED) over
+ * the mapping are EPERM, and it goes with its address space.
  *
- * Before, nothing that a mapping's own operations can do prevents that it is
- * unmapped whole: ->close comes when it has happened, and whoever waited there
- * for a call that in turn waits for mmap_lock would wait for ever. All ways to
- * unmap part of a living address space (munmap, mmap, mremap, shmat, brk,
- * remap_file_pages) end in one function of the kernel, so a probe at its entry
- * lets it answer EPERM before anything has changed. It is set with the first
- * mapping that is to be sealed, and costs every unmapping on the host one look
- * into a hash table from then on.
+ * Before, a mapping's own operations cannot prevent that it is unmapped whole. ->close comes
+ * afterwards, and if it waited for a call that in turn waits for mmap_lock, it would wait for ever.
+ * All ways to unmap part of a living address space (munmap, mmap, mremap, shmat, brk,
+ * remap_file_pages) end in one function of the kernel. So a probe at its entry lets it answer EPERM
+ * before anything has changed. The probe is set with the first mapping that is to be sealed. From
+ * then on every unmapping on the host costs one look-up in a hash table.
  */
 #include <linux/errno.h>
 #include <linux/mm.h>

@@ -2,12 +2,11 @@
 /*
  * Which core is in charge, and how the next one takes over.
  *
- * A second core stands by from its loading on. A switch stops the threads of
- * the one in charge, closes both drains, lets the other adopt the state and
- * opens them; whoever came meanwhile has waited and finds the new one. Until
- * it is accepted, the new one is on trial: the old one stays loaded, and when
- * the time is up without a word the door goes back to it, so that an upgrade
- * that dies half-way ends where it began.
+ * A second core stands by from its loading on. A switch stops the threads of the one in charge,
+ * closes both drains, lets the other adopt the state and opens them. Calls that came meanwhile have
+ * waited and find the new core. Until it is accepted, the new core is on trial and the old one
+ * stays loaded. If the trial ends without acceptance, the door goes back to the old one, so that an
+ * upgrade that dies half-way ends where it began.
  */
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -32,7 +31,7 @@ enum {
 	COMMAND_MAX = 128,
 };
 
-static DEFINE_MUTEX(switch_lock); /* all below, and who is in charge */
+static DEFINE_MUTEX(switch_lock); /* all below, and which core is in charge */
 static const struct cgpu_core_ops *standby;
 static void *state;
 static const struct cgpu_bridge_ops *bridge; /* written under bridge_lock besides */
@@ -108,7 +107,7 @@ static int revert(void)
 static void trial_over(struct work_struct *work)
 {
 	mutex_lock(&switch_lock);
-	/* as long as somebody stays behind the drain: not given up */
+	/* as long as a call stays behind the drain: not given up */
 	if (on_trial && time_after_eq(jiffies, trial_end) && revert() == -EBUSY)
 		schedule_delayed_work(&trial_work, HZ / 10);
 	mutex_unlock(&switch_lock);
@@ -226,7 +225,7 @@ int cgpu_door_register(const struct cgpu_core_ops *core)
 }
 EXPORT_SYMBOL_GPL(cgpu_door_register);
 
-/* Who stands by, unless it is on its way out too, has nothing to take over. */
+/* A core that stands by, unless it is being unloaded too, has nothing to take over. */
 static void begin_afresh(void)
 {
 	struct module *owner = standby ? standby->owner : NULL;
@@ -255,8 +254,8 @@ EXPORT_SYMBOL_GPL(cgpu_door_unregister);
 /* ---------------------------------------------------------------- bridge */
 
 /*
- * Without the bridge every gate opens, so it stays while a container counts on it.
- * One that is being unloaded at that moment says so itself, and is let go.
+ * Without the bridge every gate opens, so it stays while a container counts on it. A bridge that is
+ * being unloaded at that moment says so itself, and is let go.
  */
 static void hold_bridge(void)
 {
@@ -416,7 +415,7 @@ static int upgrade_open(struct inode *inode, struct file *file)
 	const struct cgpu_core_ops *core;
 	int err;
 
-	/* whose process asks is known to the core alone */
+	/* only the core knows which container the process belongs to */
 	core = cgpu_core_enter(&cgpu_calls);
 	err = core && !(file->f_mode & FMODE_WRITE) ? core->events_open() : 0;
 	cgpu_core_leave(&cgpu_calls);
@@ -426,7 +425,7 @@ static int upgrade_open(struct inode *inode, struct file *file)
 	if (file->f_mode & FMODE_WRITE &&
 	    (!capable(CAP_SYS_ADMIN) || task_active_pid_ns(current) != &init_pid_ns))
 		return -EPERM;
-	/* a reader waits for its own page as long as it likes, and unloading not for it */
+	/* a reader may wait for its own page for any time; unloading must not wait for it */
 	if (!try_module_get(THIS_MODULE))
 		return -ENODEV;
 	err = single_open(file, upgrade_show, NULL);

@@ -12,9 +12,9 @@
 #include "target.h"
 
 /*
- * The pages of a table that may be read-only are plain memory, so a second, writable
- * mapping of them does. It is kept while the table is hooked: who is unloaded must not
- * need memory to put the driver's pointers back.
+ * The pages of a table that may be read-only are plain memory, so a second, writable mapping of
+ * them does. It is kept while the table is hooked: unloading must not need memory to put the
+ * driver's pointers back.
  *
  * Return: where the table can be written, NULL: no memory.
  */

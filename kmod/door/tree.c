@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A file that somebody holds open keeps pointing here when the core behind it
- * is replaced. Text is in kernel memory before the core sees it.
+ * An open file keeps pointing here when the core behind it is replaced. Text is in kernel memory
+ * before the core sees it.
  *
- * Whoever removes an entry of procfs waits until nobody is inside its handlers, and
- * a reader is inside while it waits for a page of its own memory: for as long as it
- * likes, if a program of its own (userfaultfd, FUSE) has to bring that page. So
- * procfs opens a file and is then left out: what is open has operations of ours,
- * which pin the modules and what the file is about.
+ * Removing an entry of procfs waits until no task is inside its handlers. A reader is inside while
+ * it waits for a page of its own memory: for any time, if a program of its own (userfaultfd, FUSE)
+ * has to bring that page. So procfs only opens a file: an open file has operations of ours, which
+ * pin the modules and the file's subject.
  */
 #include <linux/err.h>
 #include <linux/fs.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The root of /proc/cgpu_km, and what its files are opened, read and written by. */
+/* The root of /proc/cgpu_km, and the operations of its files. */
 #ifndef CGPU_DOOR_TREE_H
 #define CGPU_DOOR_TREE_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a container without a grant may do with a card: the parameter `ungranted`.
- * Whoever starts one past our runtime (--gpus, --device, a hostPath) is seen here.
+ * What a container without a grant may do with a card: the parameter `ungranted`. A container that
+ * was started past our runtime (--gpus, --device, a hostPath) is seen here.
  */
 #include <linux/cgroup.h>
 #include <linux/cred.h>
