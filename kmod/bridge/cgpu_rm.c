@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The only file that imports a symbol of the NVIDIA driver: nvidia_get_rm_ops,
- * made for nvidia-modeset, gives RM calls at kernel privilege with kernel
- * buffers on any client. Uses no GPL-only symbol of the kernel, so that it
- * loads beside the closed flavour too, where importing from the driver makes
- * those unavailable.
+ * The only file that imports a symbol of the NVIDIA driver: nvidia_get_rm_ops, made for
+ * nvidia-modeset, gives RM calls at kernel privilege with kernel buffers on any client. Uses no
+ * GPL-only symbol of the kernel, so that it loads beside the closed flavour too, where importing
+ * from the driver makes those unavailable.
  *
- * Layouts: nv-modeset-interface.h and nv-kernel-rmapi-ops.h of
- * NVIDIA/open-gpu-kernel-modules, 535 to 595. A branch that is not among them may
- * call its functions otherwise, as 595 did, so it is refused here as well.
+ * Layouts: nv-modeset-interface.h and nv-kernel-rmapi-ops.h of NVIDIA/open-gpu-kernel-modules, 535
+ * to 595. Another branch may change the signatures of its functions, as 595 did, so it is refused
+ * here as well.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -186,7 +185,7 @@ static const struct cgpu_bridge_ops ops = {
 	.map = map,
 };
 
-/* Return: 0, -EINVAL: not a version, -EOPNOTSUPP: a branch that nobody has verified. */
+/* Return: 0, -EINVAL: not a version, -EOPNOTSUPP: a branch that is not verified. */
 static int check_branch(const char *version)
 {
 	static const unsigned long known[] = { 535, 550, 570, 580, 590, 595 };
@@ -200,7 +199,7 @@ static int check_branch(const char *version)
 	for (i = 0; i < ARRAY_SIZE(known); i++)
 		if (known[i] == branch)
 			return 0;
-	/* what a function takes cannot be tried: called the wrong way it takes the kernel down */
+	/* signatures cannot be tried out: a call with wrong arguments crashes the kernel */
 	pr_err("cgpu_rm: driver %s: branch %lu not known; compute is not shared by the module. The agent (`cgpu run`, without cgpu_km) shares it\n",
 	       version, branch);
 	return -EOPNOTSUPP;
