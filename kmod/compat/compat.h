@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What differs between kernels. Each branch cites the upstream change that
- * made it necessary; the newest form is the default. Nothing asks for the
- * kernel's version: by compat/probes the build has asked the headers.
+ * Differences between kernels. Each branch cites the upstream change that made it necessary; the
+ * newest form is the default. The kernel's version is not consulted: compat/probes test the headers
+ * at build time.
  */
 #ifndef CGPU_COMPAT_H
 #define CGPU_COMPAT_H
@@ -61,8 +61,8 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
 #include <linux/pagemap.h>
 
 /*
- * The old ones do not look whether the address is the user's: one that is nobody's warns, and
- * to one that is the kernel's a zero is written.
+ * The old ones do not check that the address is the user's: one that is neither the user's nor the
+ * kernel's warns, and to a kernel address a zero is written.
  */
 static inline size_t fault_in_readable(const char __user *at, size_t bytes)
 {
