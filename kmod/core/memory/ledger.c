@@ -61,7 +61,7 @@ uint64_t cgpu_account_held(const struct cgpu_account *account)
 	return account->current_bytes + account->parked_bytes;
 }
 
-/* What it would have may be near 2^64: bytes comes from the tenant, and subtraction is first. */
+/* Subtracts first: bytes comes from the tenant, and the sum may be near 2^64. */
 static bool is_allowed(const struct cgpu_account *account, uint64_t bytes)
 {
 	uint64_t held = cgpu_account_held(account);
@@ -72,7 +72,7 @@ static bool is_allowed(const struct cgpu_account *account, uint64_t bytes)
 	       (held <= account->max_bytes && bytes <= account->max_bytes - held);
 }
 
-/* What a process that comes back takes of the container's own. Return: bytes, at most `bytes`. */
+/* The part that a returning process takes of the container's own room. Return: at most `bytes`. */
 static uint64_t reserved_for(const struct cgpu_ledger *ledger, uint32_t card, uint64_t bytes)
 {
 	const struct cgpu_account *account = &ledger->account[card];
@@ -101,7 +101,7 @@ int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t byte
 		return -ENODEV;
 	account = &ledger->account[card];
 	own = reserved_for(ledger, card, bytes);
-	/* what is its own was judged before, whatever its limit is by now */
+	/* its own room was judged before, whatever its limit is by now */
 	allowed = bytes <= own || is_allowed(account, bytes - own);
 	if (!allowed || (bytes > own && bytes - own > account->room_bytes)) {
 		account->oom++;
@@ -111,7 +111,7 @@ int cgpu_account_charge(struct cgpu_ledger *ledger, uint32_t card, uint64_t byte
 		return -ENOSPC;
 	}
 	draw(account, own);
-	/* what grows until it is locked is parked, too, and what is taken back may be freed again */
+	/* growth until it is locked is parked, too; memory taken back may be freed again */
 	if (card < CGPU_MAX_CARDS)
 		account->leaving_bytes += ledger->park_state == CGPU_PARK_PARKING ? bytes : own;
 	account->current_bytes += bytes;
@@ -126,7 +126,7 @@ void cgpu_account_uncharge(struct cgpu_ledger *ledger, uint32_t card, uint64_t b
 	uint64_t parked = bytes < account->leaving_bytes ? bytes : account->leaving_bytes;
 
 	account->current_bytes -= bytes;
-	/* whoever freed it: no more is kept than those had that left */
+	/* whichever process freed it: no more is kept than the leaving ones had */
 	account->leaving_bytes -= parked;
 	account->parked_bytes += parked;
 }

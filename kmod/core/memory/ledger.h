@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What a container has taken of each card, and what it may take. */
+/* The memory that a container has taken of each card, and the memory that it may take. */
 #ifndef CGPU_CORE_MEMORY_LEDGER_H
 #define CGPU_CORE_MEMORY_LEDGER_H
 
@@ -15,7 +15,7 @@ enum cgpu_ledger_limit {
 	CGPU_NO_CARD = 0xff
 };
 
-/* What takes memory that no ioctl shows, and is counted for it. */
+/* Objects that take memory which no ioctl shows. They are counted for it. */
 enum cgpu_unseen {
 	CGPU_UNSEEN_GROUP,
 	CGPU_UNSEEN_CHANNEL,
@@ -30,7 +30,7 @@ struct cgpu_account {
 	bool uvm_disable;  /* managed memory is refused */
 	bool oom_kill;     /* a process that asks for too much is killed */
 	bool slices_owned; /* the scheduler programs timeslices and gates */
-	bool admit_unknown; /* what no list names goes to the driver, and is told */
+	bool admit_unknown; /* calls that no list names go to the driver, and are reported */
 	bool gate_shut;    /* the scheduler has the container's channels off the card */
 	uint64_t max_bytes;
 	uint64_t current_bytes;
@@ -40,16 +40,15 @@ struct cgpu_account {
 	uint64_t parked_bytes; /* off the card, and still the container's: parking.h */
 	uint64_t slack_bytes;  /* more than that, which its processes may take as they come back */
 	uint64_t leaving_bytes; /* of current, what is parked when it is freed */
-	uint64_t room_bytes;   /* what the card has for it beside what others come back to */
+	uint64_t room_bytes;   /* room of the card, less what is reserved for returns of others */
 	uint64_t oom;      /* allocations answered with NV_ERR_NO_MEMORY */
 	uint64_t refused;  /* other requests that were refused */
 };
 
 /*
- * One piece of physical video memory. It is charged to its creator once and
- * stays charged until the last of: RM object, duplicate, UVM mapping,
- * exported fd, dma-buf. What is counted as well, groups, channels and address spaces,
- * stays counted likewise, if it is charged nothing.
+ * One piece of physical video memory. It is charged to its creator once and stays charged until the
+ * last of: RM object, duplicate, UVM mapping, exported fd, dma-buf. Objects that are counted, such
+ * as groups, channels and address spaces, stay counted as long, even if they are charged nothing.
  */
 struct cgpu_charge {
 	uint32_t refs; /* chains free entries while unused */
@@ -66,7 +65,7 @@ struct cgpu_shortage {
 	uint64_t bytes; /* asked for */
 	uint32_t card;  /* or another account; CGPU_NO_CARD: none was */
 	bool kill;      /* and that ends the process */
-	bool room;      /* it was no limit, but the card has no room now: somebody may be parked */
+	bool room;      /* not a limit: the card has no room now, and a container may be parked */
 };
 
 /* Where a container's memory is. */
@@ -95,22 +94,22 @@ void cgpu_ledger_init(struct cgpu_ledger *ledger);
 /* Before a call, or an mmap, is judged. */
 void cgpu_ledger_clear_shortage(struct cgpu_ledger *ledger);
 
-/* What that was in the way of is judged again: it counts once. */
+/* The call that hit this shortage is judged again: it counts once. */
 void cgpu_ledger_judge_again(struct cgpu_ledger *ledger, const struct cgpu_shortage *shortage);
 
 /*
- * What the host's account may have from here on, 0: all that the host has. A door says so before
- * a file is opened and before a call of cgpu_call_takes_host().
+ * Sets the limit of the host's account, 0: none. A door sets it before a file is opened and before
+ * a call of cgpu_call_takes_host().
  */
 void cgpu_ledger_limit_host(struct cgpu_ledger *ledger, uint64_t max_bytes);
 
-/* What may be mapped of that card's BAR1 from here on, in bytes. */
+/* Sets how much of that card's BAR1 may be mapped, in bytes. */
 void cgpu_ledger_limit_bar1(struct cgpu_ledger *ledger, uint32_t card, uint64_t max_bytes);
 
-/* What the card has room for from here on; UINT64_MAX: its limit alone counts. */
+/* Sets how much room the card has; UINT64_MAX: only the limit counts. */
 void cgpu_ledger_limit_room(struct cgpu_ledger *ledger, uint32_t card, uint64_t max_bytes);
 
-/* What it has, on the card and parked. */
+/* The memory that it has, on the card and parked. */
 uint64_t cgpu_account_held(const struct cgpu_account *account);
 
 /*
@@ -133,7 +132,7 @@ struct cgpu_charge *cgpu_charge_at(const struct cgpu_ledger *ledger, uint32_t in
 void cgpu_charge_get(struct cgpu_ledger *ledger, uint32_t index);
 void cgpu_charge_put(struct cgpu_ledger *ledger, uint32_t index);
 
-/* What the container may still take of a card it has, in bytes. */
+/* The memory that the container may still take of a card it has, in bytes. */
 uint64_t cgpu_account_free(const struct cgpu_account *account, uint64_t card_free_bytes);
 
 #endif

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * RM frees an object together with its children and its dependents (a
- * vaspace takes the channel groups that run in it along). The tree here
- * follows that, so that a handle which the driver hands out again never meets
- * a stale entry and no charge outlives its object.
+ * RM frees an object together with its children and its dependents (a vaspace takes the channel
+ * groups that run in it along). The tree here follows that, so that a handle which the driver hands
+ * out again never meets a stale entry and no charge outlives its object.
  *
- * Dependants are only channel groups, context shares and channels; of duplicates,
- * too, which name nothing: cgpu_pre_dup() finds what they depend on. They are
- * few (CGPU_MAX_RUNNABLES), so they are found by walking the list of runnable
- * objects, which all that is done to many of them does once and not for each.
+ * Dependants are only channel groups, context shares and channels; of duplicates, too, which name
+ * nothing: cgpu_pre_dup() finds what they depend on. They are few (CGPU_MAX_RUNNABLES), so they are
+ * found by walking the list of runnable objects. An operation on many of them walks it once, and
+ * not for each.
  */
 #include "core/memory/objects.h"
 #include "core/rm/abi.h"
@@ -30,8 +29,8 @@ static uint32_t bucket_of(const struct cgpu_objects *objects, uint32_t hClient,
 			  uint32_t hObject)
 {
 	/*
-	 * The highest bits of the product with a random odd number: whichever two handles these
-	 * are, they share a bucket as rarely as any two for who does not know it.
+	 * The highest bits of the product with a random odd number: without knowing it, no tenant
+	 * can choose two handles that share a bucket more often than any others.
 	 */
 	uint64_t key = ((uint64_t)hClient << 32 | hObject) * objects->multiplier;
 
@@ -304,7 +303,7 @@ uint32_t cgpu_object_space_in(const struct cgpu_objects *objects, uint32_t space
 }
 
 enum {
-	/* what a further handle of a group, or of a channel, has of the first */
+	/* flags that a further handle of a group, or of a channel, has from the first */
 	OF_DUPLICATES = CGPU_OBJECT_SCHEDULED | CGPU_OBJECT_ENABLED | CGPU_OBJECT_BORROWED
 };
 
@@ -685,9 +684,8 @@ static bool depends(const struct cgpu_objects *objects, const struct cgpu_object
 }
 
 /*
- * What named the handle of `dead`, or of something below it, or something that is going
- * itself, and is no newer than that object's RM_FREE. What is below it goes anyway. Return: how
- * many.
+ * Marks objects that named the handle of `dead`, of an object below it, or of one that is going
+ * itself. They are no newer than its RM_FREE. Objects below it go anyway. Return: how many.
  */
 static uint32_t mark_level(struct cgpu_objects *objects, uint32_t dead, bool second)
 {
@@ -831,7 +829,7 @@ bool cgpu_object_mistaken(const struct cgpu_objects *objects, uint32_t hClient,
 {
 	uint32_t index = cgpu_object_find(objects, hClient, hObject);
 
-	/* what is on its way out is named by nobody, and by nobody else before it left */
+	/* no call names a dying object, until it is gone */
 	return index && !cgpu_object_is_dying(objects, index) &&
 	       (cgpu_object_at(objects, index)->users ||
 		cgpu_object_at(objects, index)->used > uses);

@@ -16,7 +16,7 @@ enum cgpu_object_flag {
 	CGPU_OBJECT_REFUSED = 32,  /* marked as shut, which the driver refused */
 	/* of the mappings there is not known which one goes, or how much of it: none does */
 	CGPU_OBJECT_PARTED = 64,
-	CGPU_OBJECT_LEFT = 128,    /* freed, for who asked, and kept for what it drives */
+	CGPU_OBJECT_LEFT = 128,    /* freed for its owner, kept for channels that it drives */
 	CGPU_OBJECT_ORPHAN = 256,  /* likewise, and nothing is driven by it any more */
 	CGPU_OBJECT_SHARED = 512,  /* memory of a group's leader that it gives to everybody */
 	CGPU_OBJECT_BORROWED = 1024 /* a member's handle of a channel group of its leader's */
@@ -139,7 +139,7 @@ void cgpu_object_set_runnable(struct cgpu_objects *objects, uint32_t index,
  */
 void cgpu_object_borrow(struct cgpu_objects *objects, uint32_t index,
 			const struct cgpu_object *source, uint32_t lender);
-/* `lender`: the leader's objects, NULL: it has gone. What it has no longer is set here. */
+/* `lender`: the leader's objects, NULL: it has gone. What the leader no longer has is set here. */
 void cgpu_object_inherit(struct cgpu_objects *objects, const struct cgpu_objects *lender);
 /* This address space's object is a duplicate of that one. */
 void cgpu_object_join_space(struct cgpu_objects *objects, uint32_t index, uint32_t source);
@@ -157,10 +157,10 @@ bool cgpu_object_is_below(const struct cgpu_objects *objects, uint32_t index, ui
  */
 void cgpu_object_set_scheduled(struct cgpu_objects *objects, uint32_t index);
 /*
- * The driver was asked. It enables a channel that it had not, whatever gates did before; and, by
- * the first GPFIFO_SCHEDULE of a group's own, all of the group. Later ones open nothing that
- * is shut (H200, 580.159.04). So what they were the first for is not shut any more. `enabled`: it
- * is, now; else what the driver did is not known.
+ * The driver was asked. It enables a channel that was not enabled, whatever gates did before. A
+ * group's own first GPFIFO_SCHEDULE enables all of the group. Later ones open nothing that is shut
+ * (H200, 580.159.04). So channels for which it was the first are not shut any more. `enabled`: the
+ * driver enabled it; false: what the driver did is not known.
  */
 void cgpu_object_set_enabled(struct cgpu_objects *objects, uint32_t index, bool enabled);
 /* Is the channel, or each of the group's and there is one? */
@@ -171,8 +171,8 @@ void cgpu_object_drive(struct cgpu_objects *objects, uint32_t index, uint32_t pl
 /* Forgets a mapping, or remembers one. */
 void cgpu_object_map(struct cgpu_objects *objects, uint32_t index, bool map);
 /*
- * What a mapping at `base` takes, in this address space or of this memory; takes over the
- * reference of `charge`, and returns it when the mapping goes, or the object.
+ * Records the charge of a mapping at `base`, in this address space or of this memory. Takes over
+ * the reference of `charge`, and returns it when the mapping goes, or the object.
  */
 void cgpu_object_hold_mapping(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			      uint32_t index, uint32_t charge, uint64_t base);
@@ -193,24 +193,24 @@ bool cgpu_object_free_begins(struct cgpu_objects *objects, uint32_t index);
 /* The driver refused it. */
 void cgpu_object_free_fails(struct cgpu_objects *objects, uint32_t index);
 /*
- * It is done: removes the object, its subtree and all that depends on any of them, and
- * drops their charges. What is newer than its RM_FREE depends on another that
- * has its handle by now, and stays. Bounded by the number of objects; no recursion.
+ * RM_FREE is done: removes the object, its subtree and all that depends on any of them, and drops
+ * their charges. An object newer than the RM_FREE depends on another object that has the handle by
+ * now, and stays. Bounded by the number of objects; no recursion.
  */
 void cgpu_object_remove(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			uint32_t index);
 
 /*
- * RM_FREE of memory that drives a channel, which the driver would take at its word: nobody names
- * it any more, and it stays until the last channel that it drives is gone.
+ * RM_FREE of memory that drives a channel, which the driver would free at once. No call can name it
+ * any more, and it stays until the last channel that it drives is gone.
  */
 void cgpu_object_leave(struct cgpu_objects *objects, uint32_t index);
 /* Return: memory of that client's that has waited for this, for the driver to free; 0: none. */
 uint32_t cgpu_object_take_orphan(struct cgpu_objects *objects, uint32_t hClient);
 
 /*
- * Removes an object that is gone in the driver, nobody knows since when, and its subtree.
- * What depends on its handle may depend on another that has it by now, and stays.
+ * Removes an object that is gone in the driver since an unknown time, and its subtree. An object
+ * that depends on the handle may depend on another that has it by now, and stays.
  */
 void cgpu_object_forget(struct cgpu_objects *objects, struct cgpu_ledger *ledger,
 			uint32_t index);

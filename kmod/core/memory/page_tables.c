@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * How much they take depends on the size of the pages, and on what lies beside a mapping. So
- * each range counts as much as it can take at most (cgpu_range_tables()), and of the sum as
- * much is free as honest programs may come to.
+ * The size of page tables depends on the page size, and on the neighbours of a mapping. So each
+ * range counts with its maximum (cgpu_range_tables()), and of the sum as much is free as honest
+ * programs may need.
  */
 #include "core/memory/page_tables.h"
 

@@ -9,8 +9,8 @@
 
 enum cgpu_page_tables_limit {
 	/*
-	 * Free on each card, with 1/128 of the limit beside it: as much as mappings of 2 MiB
-	 * count, if no memory is mapped twice. So whoever maps what it has pays nothing.
+	 * Free on each card, with 1/128 of the limit beside it: as much as mappings of 2 MiB count,
+	 * if no memory is mapped twice. So a container that maps what it has pays nothing.
 	 */
 	CGPU_FREE_TABLES_BYTES = 64 << 20
 };
@@ -24,7 +24,7 @@ int cgpu_page_tables_promise(struct cgpu_ledger *ledger, struct cgpu_ranges *ran
 /* The driver has mapped, or has not; cgpu_page_tables_settle() when the ranges tell which. */
 void cgpu_page_tables_release(struct cgpu_ledger *ledger, struct cgpu_ranges *ranges,
 			      uint32_t cards, uint64_t bytes);
-/* Charges by what the ranges hold now. */
+/* Charges by the present contents of the ranges. */
 void cgpu_page_tables_settle(struct cgpu_ledger *ledger, struct cgpu_ranges *ranges);
 
 #endif

@@ -99,7 +99,7 @@ int cgpu_parking_stay(struct cgpu_tenant *tenant)
 		return -EBUSY;
 	tenant->parking.asked_ns = 0;
 	tenant->parking.short_card = CGPU_NO_CARD;
-	/* whoever held it has asked for its return */
+	/* its holder has asked for its return */
 	tenant->parking.held = false;
 	return 0;
 }
@@ -113,8 +113,8 @@ bool cgpu_parking_precedes(const struct cgpu_parking *one, const struct cgpu_par
 }
 
 /*
- * However often it comes back, a container has no more than its limit and this: who drew on it
- * the last time has the rest.
+ * However often a container comes back, it has no more than its limit and this slack: one that drew
+ * on the slack the last time gets the rest.
  */
 static uint64_t slack_bytes(const struct cgpu_account *account)
 {
@@ -128,8 +128,8 @@ static uint64_t slack_bytes(const struct cgpu_account *account)
 }
 
 /*
- * What has to be free for it. Who had nearly all of a card would wait for its slack for ever: it
- * fits without, as it did before, and what is reserved leaves nothing to others.
+ * The room that a return needs. A container with nearly all of a card would wait for its slack for
+ * ever. It fits without, as it did before, and its reservation leaves nothing to others.
  */
 static uint64_t room_bytes(const struct cgpu_account *account, uint64_t card_bytes)
 {
@@ -185,7 +185,7 @@ int cgpu_parking_end(struct cgpu_tenant *tenant, uint64_t now_ns)
 	return 0;
 }
 
-/* To be said again while it waits: another call of the container may want something, too. */
+/* Called repeatedly while it waits: another call of the container may want room, too. */
 static void want(struct cgpu_parking *parking, const struct cgpu_wait *wait)
 {
 	if (parking->want_bytes && parking->want_card != wait->card)
@@ -198,7 +198,7 @@ static void want(struct cgpu_parking *parking, const struct cgpu_wait *wait)
 bool cgpu_wait_begin(struct cgpu_wait *wait, struct cgpu_tenant *tenant,
 		     const struct cgpu_shortage *shortage, uint64_t now_ns)
 {
-	/* somebody else took what it waited for, and it may wait for more until its time is over */
+	/* another call took the room: this one may wait for more until its time is over */
 	bool again = wait->begun_ns && tenant->parking.no_room == wait->told &&
 		     now_ns - wait->begun_ns < CGPU_WAIT_S * 1000000000ull;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * A balanced tree (AVL) of the entries, in the order of file, kind, card where ranges have one,
- * address and age. Each knows the last address of all below it, so that ranges which end before
- * the one that is looked for are passed over together. What else a file has, or a neighbour
- * among the files, costs one level for each doubling: who piles up ranges holds up nobody.
+ * address and age. Each knows the last address of all below it, so that ranges which end before the
+ * one that is looked for are passed over together. Further ranges, of this file or of others, cost
+ * one level for each doubling: a tenant that piles up ranges delays no other call.
  *
  * No recursion, and no random numbers, which a tenant might foresee.
  */
@@ -109,7 +109,7 @@ static uint32_t balance(struct cgpu_ranges *ranges, uint32_t index)
 	return index;
 }
 
-/* What was number `depth` of the path, 0 the root, is another one. */
+/* Replaces entry number `depth` of the path, 0 the root, by another one. */
 static void replace(struct cgpu_ranges *ranges, const uint32_t *path, uint32_t depth,
 		    uint32_t index)
 {

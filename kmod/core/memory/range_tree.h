@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Ranges of addresses, and which of them end behind one, without a look at the others. */
+/* Ranges of addresses. It finds those that end behind an address without visiting the others. */
 #ifndef CGPU_CORE_MEMORY_RANGE_TREE_H
 #define CGPU_CORE_MEMORY_RANGE_TREE_H
 
@@ -36,7 +36,7 @@ struct cgpu_range {
 	uint16_t height; /* of the tree of it and all below it */
 	uint32_t file;
 	uint32_t charge; /* 0: none */
-	uint32_t card;   /* EXTERNAL, CHANNEL, VASPACE: the card it is on, else CGPU_NO_CARD */
+	uint32_t card;   /* EXTERNAL, CHANNEL, VASPACE: its card, otherwise CGPU_NO_CARD */
 	uint32_t prev;   /* OS_EVENT: the file's one before it */
 	uint32_t child[2]; /* what is before it, and what is behind; 0: nothing */
 	uint64_t serial; /* when it was added; a piece keeps it */
@@ -63,14 +63,14 @@ bool cgpu_range_is_parted(uint32_t kind);
 /* Where a file has ranges of that kind on several cards each card's have a tree's part. */
 uint32_t cgpu_range_lane(const struct cgpu_range *range);
 
-/* A range that is filled in, and whose place no other has: see order(). */
+/* Adds a range that is filled in. No other may have its place: see order(). */
 void cgpu_range_tree_add(struct cgpu_ranges *ranges, uint32_t index);
 void cgpu_range_tree_remove(struct cgpu_ranges *ranges, uint32_t index);
-/* It ends elsewhere now; where it begins it stays. */
+/* Changes the end of a range; its beginning stays. */
 void cgpu_range_tree_trim(struct cgpu_ranges *ranges, uint32_t index, uint64_t length_bytes);
 /*
- * The first at the place of `key` or behind it that ends at `end` or later, whatever file and
- * kind it is of. Return: 0: there is none.
+ * The first range at the place of `key` or behind it that ends at `end` or later, of any file and
+ * kind. Return: 0: there is none.
  */
 uint32_t cgpu_range_tree_find(const struct cgpu_ranges *ranges, const struct cgpu_range *key,
 			      uint64_t end);

@@ -8,9 +8,9 @@ void cgpu_ranges_init(struct cgpu_ranges *ranges)
 }
 
 /*
- * As if all pages had 4 KiB, which base, offset and memory can be chosen for: 8 bytes for
- * each, as much for each 512 tables, and a table begun on each of the three lower levels.
- * Above them one covers 128 TiB.
+ * Counts as if all pages had 4 KiB, which base, offset and memory can be chosen to cause. That is 8
+ * bytes for each page, as much for each 512 tables, and a table begun on each of the three lower
+ * levels. Above them one table covers 128 TiB.
  */
 uint64_t cgpu_range_tables(uint64_t length_bytes)
 {
@@ -98,8 +98,8 @@ static struct cgpu_range first_of(uint32_t file, uint32_t kind, uint32_t card)
 }
 
 /*
- * Return: how many blocks `first` to `last` managed memory of `file` touches. One look for each
- * piece of them that hangs together, however many ranges that is.
+ * Return: how many blocks `first` to `last` managed memory of `file` touches. One look-up for each
+ * contiguous piece of them, however many ranges that is.
  */
 static uint64_t managed_blocks(const struct cgpu_ranges *ranges, uint32_t file, uint64_t first,
 			       uint64_t last)
@@ -127,7 +127,7 @@ static uint64_t managed_blocks(const struct cgpu_ranges *ranges, uint32_t file, 
 	return blocks;
 }
 
-/* Return: what no managed memory of `file` touches of all blocks that these bytes do, bytes. */
+/* Return: bytes of the blocks that these bytes touch and no managed memory of `file` does. */
 static uint64_t untouched_bytes(const struct cgpu_ranges *ranges, uint32_t file, uint64_t base,
 				uint64_t end)
 {

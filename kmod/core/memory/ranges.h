@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What open files hold: UVM address ranges, memory exported as an fd, OS events. */
+/* The ranges of open files: UVM address ranges, memory exported as an fd, OS events. */
 #ifndef CGPU_CORE_MEMORY_RANGES_H
 #define CGPU_CORE_MEMORY_RANGES_H
 
@@ -17,13 +17,13 @@ enum cgpu_range_limit {
 
 enum {
 	/*
-	 * UVM takes of a card by so much. Where all but 4 KiB of each 2 MiB was unmapped again
-	 * the card had 8 GiB less before and after (H100, 580.159.04).
+	 * UVM allocates a card's memory in units of this size. After all but 4 KiB of each 2 MiB
+	 * was unmapped again, the card still had 8 GiB less (H100, 580.159.04).
 	 */
 	CGPU_MANAGED_BLOCK_BYTES = 2 << 20
 };
 
-/* What a mapping of this length takes at most, in page tables. */
+/* The most page tables that a mapping of this length can take, in bytes. */
 uint64_t cgpu_range_tables(uint64_t length_bytes);
 
 void cgpu_ranges_init(struct cgpu_ranges *ranges);
@@ -44,27 +44,27 @@ uint64_t cgpu_range_cut(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 			uint32_t file, uint32_t kinds, uint32_t card, uint64_t serial,
 			uint64_t base, uint64_t length_bytes);
 /*
- * The same of all cards and ages, at most CGPU_CUT_STEP ranges at once, so that who waits for
- * the lock does not wait for all. `*more`: it is to be called again.
+ * The same of all cards and ages, at most CGPU_CUT_STEP ranges at once, so that waiters for the
+ * lock do not wait for all. `*more`: call it again.
  */
 uint64_t cgpu_range_cut_step(struct cgpu_ranges *ranges, struct cgpu_ledger *ledger,
 			     uint32_t file, uint32_t kinds, uint64_t base,
 			     uint64_t length_bytes, bool *more);
 
 /*
- * What managed memory at [base, base + length), of which the end is no more than 2^63, would
- * take more: bytes, of all blocks that it touches and no other of `file` does.
+ * The bytes that managed memory at [base, base + length) would add, of all blocks that it touches
+ * and no other of `file` does. Its end is no more than 2^63.
  */
 uint64_t cgpu_range_managed(const struct cgpu_ranges *ranges, uint32_t file, uint64_t base,
 			    uint64_t length_bytes);
 
 /*
- * What `kind` of range is at that place of `file`. Return: false: none, else `charge` is its
+ * Finds a range of `kind` at that place of `file`. Return: false: none; true: `charge` is its
  * charge, 0 for an object that takes no video memory.
  */
 bool cgpu_range_in_place(const struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
 			 uint64_t place, uint32_t *charge);
-/* The oldest of `kind` that begins at `base` is of another from now on, if there is one. */
+/* Gives the oldest range of `kind` that begins at `base` another kind, if there is one. */
 void cgpu_range_turn(struct cgpu_ranges *ranges, uint32_t file, uint32_t kind,
 		     uint32_t other_kind, uint64_t base);
 

@@ -33,7 +33,7 @@ void *cgpu_table_grow(struct cgpu_table *table, void *storage, uint32_t capacity
  * Return: false: there are not so many, and none is kept.
  */
 bool cgpu_table_promise(struct cgpu_table *table, uint32_t count);
-/* Ends a promise: the entries may be taken, by whoever promised them first of all. */
+/* Ends a promise: the entries may be taken, first of all by the caller that promised them. */
 void cgpu_table_release(struct cgpu_table *table, uint32_t count);
 
 /* A zeroed entry that is not promised. Return: its index, 0: the table is full. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Lifetimes: a file's clients are children of its root object, so closing a
- * file is removing one subtree; its ranges are cut by address. What another
- * file still holds (a UVM mapping, an export) keeps its charge by reference.
+ * Lifetimes: a file's clients are children of its root object, so closing a file is removing one
+ * subtree; its ranges are cut by address. Memory that another file still holds (a UVM mapping, an
+ * export) keeps its charge by reference.
  */
 #include "core/memory/page_tables.h"
 #include "core/memory/tenant.h"
@@ -126,7 +126,7 @@ uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t 
 	uint64_t bytes = file_bytes(device);
 	uint32_t file;
 
-	/* a dma-buf's place was kept, whatever limit there is by now */
+	/* a place was reserved for the dma-buf, whatever the limit is by now */
 	if (bytes && cgpu_account_charge(&tenant->ledger, CGPU_HOST, bytes))
 		return 0;
 	file = open_file(tenant, device, minor, pid);
@@ -286,7 +286,7 @@ static int map(struct cgpu_tenant *tenant, uint32_t number, uint64_t address,
 	for (card = 0; card < CGPU_MAX_CARDS && denied; card++) {
 		struct cgpu_account *account = &tenant->ledger.account[card];
 
-		/* before a card is registered it is the container's cards that count */
+		/* before a card is registered, the container's cards count */
 		if (account->present && account->uvm_disable &&
 		    (!file->gpu_mask || file->gpu_mask & (1u << card))) {
 			account->refused++;
@@ -363,7 +363,7 @@ void cgpu_tenant_mapped(struct cgpu_tenant *tenant, uint32_t number, uint64_t ad
 {
 	struct cgpu_file *file = cgpu_tenant_file(tenant, number);
 
-	/* nothing else is where it was to be */
+	/* nothing else is mapped at that place */
 	while (!file->mapping_bytes && !done &&
 	       cgpu_tenant_munmap(tenant, number, address, length_bytes))
 		;
@@ -492,7 +492,7 @@ void cgpu_tenant_gate_anew(struct cgpu_tenant *tenant, uint32_t card)
 
 bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card)
 {
-	/* its files may be closed, what its clients have lives on, and what is queued runs */
+	/* its files may be closed, but its clients' objects live on, and queued work runs */
 	return (card < CGPU_MAX_CARDS && tenant->open[card]) ||
 	       cgpu_tenant_groups(tenant, card, NULL, 0);
 }

@@ -9,7 +9,7 @@
 #include "core/memory/ranges.h"
 #include "core/rm/decode.h"
 
-/* What the driver says of one card. */
+/* The driver's facts of one card. */
 struct cgpu_gpu {
 	bool present;
 	uint8_t mig;              /* enum cgpu_mig; untold by a core from before it */
@@ -54,9 +54,9 @@ struct cgpu_file {
 };
 
 /*
- * What an open file counts as of the host's memory, as much as it may be: of RM's its record and
- * three stacks of 12 KiB (535; newer drivers have fewer), of UVM's what an address space begins
- * with, which is an estimate.
+ * The host memory that an open file counts as, at most. One of RM's has its record and three stacks
+ * of 12 KiB (535; newer drivers have fewer). One of UVM's has the initial state of an address
+ * space, which is an estimate.
  */
 enum cgpu_file_limit {
 	CGPU_RM_FILE_BYTES = 40 << 10,
@@ -67,7 +67,7 @@ enum cgpu_unlisted_limit {
 	CGPU_TOLD_MAX = 128 /* numbers that no list names, of one container */
 };
 
-/* Of a container, in a group: whose objects it may take, and who may take its own. */
+/* A container's place in a group: whose objects it may use, and which ones may use its own. */
 enum cgpu_role {
 	CGPU_ROLE_ALONE,
 	CGPU_ROLE_LEADER,   /* it runs the MPS server */
@@ -78,7 +78,7 @@ enum cgpu_parking_count {
 	CGPU_PARKED_PROCESSES = 64
 };
 
-/* What is known of a container that is not running: parking.h. */
+/* The state of a container that is not running: parking.h. */
 struct cgpu_parking {
 	uint32_t pid[CGPU_PARKED_PROCESSES]; /* host's numbers */
 	uint32_t count;
@@ -93,7 +93,7 @@ struct cgpu_parking {
 	/* running, a call of it waits until a card has so much for it; 0 bytes: none does */
 	uint32_t want_card;
 	uint64_t want_bytes;
-	uint32_t no_room;   /* counts what such calls were told: nobody can be parked for them */
+	uint32_t no_room;   /* counts such calls that were told that none can be parked */
 };
 
 struct cgpu_tenant {
@@ -143,8 +143,8 @@ void *cgpu_tenant_grow(struct cgpu_tenant *tenant, uint32_t table, void *storage
 void *cgpu_tenant_storage(struct cgpu_tenant *tenant, uint32_t table);
 
 /*
- * What the driver takes of the host's memory for it is charged. Return: file number, 0: no room,
- * or over the limit of that.
+ * Charges the host memory that the driver takes for the file. Return: file number, 0: no room, or
+ * over that limit.
  */
 uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t minor,
 			  uint32_t pid);
@@ -154,14 +154,14 @@ uint32_t cgpu_tenant_open(struct cgpu_tenant *tenant, uint32_t device, uint32_t 
  * file's number and charges then stay until that call is over.
  */
 void cgpu_tenant_close(struct cgpu_tenant *tenant, uint32_t file);
-/* A call that needed the file, or an object of its, is over. */
+/* A call that needed the file, or an object of the file, is over. */
 void cgpu_tenant_unused(struct cgpu_tenant *tenant, uint32_t file);
 /*
  * A step of letting go of closed files that no call needs: few things of one of them, so that
- * who waits for the lock does not wait for all. Return: true: it is to be called again.
+ * waiters for the lock do not wait for all. Return: true: call it again.
  */
 bool cgpu_tenant_close_step(struct cgpu_tenant *tenant);
-/* Around what is judged of a process: does it take what is reserved for it? See parking.h. */
+/* Brackets the judgement of a process's call: does it take its reserved room? See parking.h. */
 void cgpu_tenant_enter(struct cgpu_tenant *tenant, uint32_t pid);
 void cgpu_tenant_leave(struct cgpu_tenant *tenant);
 struct cgpu_file *cgpu_tenant_file(const struct cgpu_tenant *tenant, uint32_t file);
@@ -186,21 +186,21 @@ void cgpu_tenant_drop_event(struct cgpu_tenant *tenant, uint64_t key, uint64_t s
 int cgpu_tenant_mmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
 		     uint64_t length_bytes);
 /*
- * Instead of it where a semaphore pool or the like lies: nothing of that is freed until
- * cgpu_tenant_mapped(), for an mmap of what was freed meanwhile makes managed memory. Of a
- * file's mmaps one is in the driver at a time. Return: false: nothing of the kind is there.
+ * Called instead of it where a semaphore pool or the like lies: nothing of that is freed until
+ * cgpu_tenant_mapped(), because an mmap of a range freed meanwhile makes managed memory. Only one
+ * mmap of a file is in the driver at a time. Return: false: nothing of the kind is there.
  */
 bool cgpu_tenant_map_reserved(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
 			      uint64_t length_bytes);
-/* After the driver's mmap. `done`: it is there. */
+/* Called after the driver's mmap. `done`: the mapping exists. */
 void cgpu_tenant_mapped(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
 			uint64_t length_bytes, bool done);
-/* Does that mmap rely on any of this? */
+/* Does the mmap in the driver use part of these addresses? */
 bool cgpu_tenant_is_mapping(const struct cgpu_tenant *tenant, uint32_t file, uint64_t base,
 			    uint64_t length_bytes);
 /*
- * The mapping, or a part of it, is gone (also: the driver refused it). Return: true: it is to
- * be called again, for not all of it was done, and the lock may be let go of.
+ * The mapping, or a part of it, is gone (also: the driver refused it). Return: true: call it again,
+ * because not all was done; the lock may be released in between.
  */
 bool cgpu_tenant_munmap(struct cgpu_tenant *tenant, uint32_t file, uint64_t address,
 			uint64_t length_bytes);
@@ -224,20 +224,19 @@ struct cgpu_handle {
 uint32_t cgpu_tenant_groups(const struct cgpu_tenant *tenant, uint32_t card,
 			    struct cgpu_handle *out, uint32_t max);
 /*
- * Its channels there that were scheduled and are not yet as they shall be, shut or
- * open; they count as so from now on. The card counts how often a channel was
- * disabled: shut twice and opened once, it stands still for good (H200,
- * 580.159.04). Return: how many were written to `out`, at most `max`; ask again
- * when it was full.
+ * The container's scheduled channels there that are not yet shut, or open, as asked; they count as
+ * such from now on. The card counts how often a channel was disabled: shut twice and opened once,
+ * it stands still for good (H200, 580.159.04). Return: how many were written to `out`, at most
+ * `max`; ask again when it was full.
  */
 uint32_t cgpu_tenant_gate(struct cgpu_tenant *tenant, uint32_t card, bool shut,
 			  struct cgpu_handle *out, uint32_t max);
 /* The same for one object alone. Return: true: it is now marked as it was not before. */
 bool cgpu_tenant_mark(struct cgpu_object *object, uint32_t card, bool shut);
 /*
- * The driver refused to shut this one, which may be too new: it is not, and comes up
- * again after cgpu_tenant_gate_anew(), which begins to shut. Not before: many that are
- * refused would hide the others.
+ * The driver refused to shut this channel, which may be too new. It counts as open, and is tried
+ * again after cgpu_tenant_gate_anew(), which begins to shut. It is not tried before, because many
+ * refused ones would hide the others.
  */
 void cgpu_tenant_not_shut(struct cgpu_tenant *tenant, const struct cgpu_handle *channel);
 void cgpu_tenant_gate_anew(struct cgpu_tenant *tenant, uint32_t card);
@@ -251,7 +250,7 @@ bool cgpu_tenant_has_open(const struct cgpu_tenant *tenant, uint32_t card);
 /* true while nothing is charged and nothing is open */
 bool cgpu_tenant_idle(const struct cgpu_tenant *tenant);
 
-/* What a process has of a card, for `meminfo` and `procs`. */
+/* The memory that a process has of a card, for `meminfo` and `procs`. */
 struct cgpu_process {
 	uint32_t pid;
 	uint64_t bytes;
@@ -262,13 +261,13 @@ enum cgpu_held_limit {
 };
 
 /*
- * By process, in steps, between which the tenant may change, so that who waits for it does not
- * wait for all: a process comes as often as it has something. `*from`: 0 at first, and when
- * all was seen. Return: how many of CGPU_HELD_STEP places in `out` were filled.
+ * By process, in steps, between which the tenant may change, so that waiters for it do not wait for
+ * all. A process is listed as often as it has something. `*from`: 0 at first, and when all was
+ * seen. Return: how many of CGPU_HELD_STEP places in `out` were filled.
  */
 uint32_t cgpu_tenant_held(const struct cgpu_tenant *tenant, uint32_t card, uint32_t *from,
 			  struct cgpu_process *out);
-/* Makes one of what comes several times, in the order of pids. Return: how many are left. */
+/* Merges entries of the same process, in the order of pids. Return: how many are left. */
 uint32_t cgpu_processes_sum(struct cgpu_process *processes, uint32_t count);
 
 /* A process of that number, the host's, made a client of the tenant's. */

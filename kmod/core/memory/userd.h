@@ -25,7 +25,7 @@ enum cgpu_userd_none {
 struct cgpu_userd_map {
 	uint32_t hClient, hMemory; /* 0: none */
 	uint64_t offset, length;   /* in the memory */
-	uint32_t channels;         /* whose USERD it has */
+	uint32_t channels;         /* count of channels with USERD in it */
 };
 
 struct cgpu_userd_channel {
@@ -43,8 +43,8 @@ struct cgpu_userds {
 };
 
 /*
- * The driver maps so much of a memory. Return: its number, which may have been that
- * of a mapping that no channel needs any more; CGPU_USERD_NONE: no room.
+ * The driver maps a part of a memory. Return: the mapping's number, perhaps reused from one that no
+ * channel needs any more; CGPU_USERD_NONE: no room.
  */
 uint32_t cgpu_userd_mapped(struct cgpu_userds *userds, uint32_t hClient, uint32_t hMemory,
 			   uint64_t offset, uint64_t length);
@@ -72,8 +72,8 @@ uint32_t cgpu_userd_next(const struct cgpu_userds *userds, const struct cgpu_ten
 			 uint32_t card, uint32_t from, uint64_t *offset);
 
 /*
- * Of one channel, for a number that changes with what all of them submit. Return: false: the card
- * has not fetched all that was submitted.
+ * Adds one channel to a number that changes with all submissions. Return: false: the card has not
+ * fetched all that was submitted.
  */
 bool cgpu_userd_is_still(uint64_t *submitted, uint32_t get, uint32_t put);
 
