@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Numbers of NVIDIA's resource manager (RM) and unified memory (UVM)
- * interface that the core interprets. NVIDIA's spelling is kept; every block
- * names the header of NVIDIA/open-gpu-kernel-modules that defines it. What
- * differs between driver branches is not here but in versions.c.
+ * Numbers of NVIDIA's resource manager (RM) and unified memory (UVM) interface that the core
+ * interprets. NVIDIA's spelling is kept; every block names the header of
+ * NVIDIA/open-gpu-kernel-modules that defines it. Differences between driver branches are in
+ * versions.c.
  *
- * All structures are read and written by byte offset: the same code serves a
- * 32-bit process, a trace from a file and a fuzzer's buffer.
+ * All structures are read and written by byte offset: the same code serves a 32-bit process, a
+ * trace from a file and a fuzzer's buffer.
  */
 #ifndef CGPU_CORE_RM_ABI_H
 #define CGPU_CORE_RM_ABI_H

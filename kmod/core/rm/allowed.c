@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Isolation by naming what is harmless, not what is known to harm: a new driver brings
- * new commands, and nobody here has read them. Listed is what the programs of
- * tests/traces asked for (CUDA, PyTorch, NVML, nvidia-smi on an H200), what other
- * engines need on other cards (video, graphics), and what the core itself interprets.
+ * Isolation names what is harmless, not what is known to harm, because a new driver brings commands
+ * that are not reviewed. The list has the calls of the programs in tests/traces (CUDA, PyTorch,
+ * NVML, nvidia-smi on an H200) and those that the core itself interprets. It also has those that
+ * other engines need on other cards (video, graphics).
  *
- * Three of the driver's interfaces cannot be read at all, so that only what was seen
- * is listed of them: controls with bit 15 ("legacy GSS"), which the card's firmware
- * serves, those of class 0x2081 ("binary API"), and serialised parameters, which
- * cgpu_pre_control() refuses wherever the core has to read them.
+ * Three of the driver's interfaces have no public definition, so only observed calls of them are
+ * listed: controls with bit 15 ("legacy GSS"), which the card's firmware serves, those of class
+ * 0x2081 ("binary API"), and serialised parameters, which cgpu_pre_control() refuses wherever the
+ * core has to read them.
  *
- * The places come from ctrl*.h and class/cl*.h of NVIDIA/open-gpu-kernel-modules, 535 to
- * 595: every parameter structure with a client, an NvP64 or a descriptor in it, that of a
- * command which is not listed, too. The `data` of an event is none: the driver compares
- * it and follows it nowhere.
+ * The places come from ctrl*.h and class/cl*.h of NVIDIA/open-gpu-kernel-modules, 535 to 595: every
+ * parameter structure with a client, an NvP64 or a descriptor in it, that of a command which is not
+ * listed, too. The `data` of an event is none: the driver compares it and follows it nowhere.
  *
  * A number without a name has none in those headers, or one that a branch gives another number.
  *
- * DENY is for what an administrator cannot admit either: it stops, steers or reads
- * other tenants of the card (runlists, register operations, contexts of any client).
+ * DENY is for what an administrator cannot admit either: it stops, steers or reads other tenants of
+ * the card (runlists, register operations, contexts of any client).
  */
 #include "core/rm/abi.h"
 #include "core/rm/allowed.h"
 #include "core/rm/structs.h"
 
-/* A number, who judges it, how many bytes of parameters the core reads, and places in them. */
+/* A number, its judge, how many bytes of parameters the core reads, and places in them. */
 #define RULE(n, who, bytes, ...) \
 	{ .number = n, .judge = CGPU_JUDGE_##who, .params_bytes = bytes, ##__VA_ARGS__ }
 #define PASS(n, ...) RULE(n, DRIVER, 0, ##__VA_ARGS__)
 /*
- * Passed, with a copy of the parameters: writing them back to the caller's memory the driver
- * might wait for a page as long as the caller likes, and nobody hear that a group was scheduled.
+ * Passed, with a copy of the parameters. Writing them back to the caller's memory, the driver might
+ * wait for a page for any time. Meanwhile the core would not learn that a group was scheduled.
  */
 #define OWN(n) RULE(n, DRIVER, CGPU_AS_GIVEN)
 #define JUDGE(n, bytes, ...) RULE(n, CORE, bytes, ##__VA_ARGS__)
@@ -38,8 +37,8 @@
 /* MPS: what a client of the server's has and no other program */
 #define MEMBER(n) RULE(n, GROUP, 0)
 /*
- * Judged as if it were not here. Whoever performs calls with copies has to know what its
- * parameters point to, where an administrator admits what is not listed.
+ * Judged as if it were not listed. If an administrator admits unlisted calls, code that performs
+ * calls with copies has to know what the parameters point to.
  */
 #define UNLISTED(n, ...) RULE(n, NONE, 0, ##__VA_ARGS__)
 
@@ -52,7 +51,7 @@
 #define POINTERS(...) .pointer = { __VA_ARGS__ }
 #define LIST(at, count, element_bytes) { PLACE(at), PLACE(count), element_bytes }
 #define UNUSED(at) { PLACE(at), 0, 0 }
-/* others: pointers to structures, or to what no u32 beside them counts; descriptors in a u64 */
+/* others: pointers to structures, or to data that no u32 there counts; descriptors in a u64 */
 #define OPAQUE .opaque = true
 
 /* the core reads the beginning alone */
@@ -366,13 +365,13 @@ static const struct cgpu_rule controls[] = {
 	DENY(NV83DE_CTRL_CMD_DEBUG_SET_NEXT_STOP_TRIGGER_TYPE), /* of all SMs */
 	PASS(NV83DE_CTRL_CMD_DEBUG_READ_MEMORY, OPAQUE), /* to any length */
 	UNLISTED(NV83DE_CTRL_CMD_DEBUG_WRITE_MEMORY, OPAQUE),
-	/* what is suspended while it runs leaves the card to nobody; what is resumed is not shut */
+	/* a group suspended while it runs blocks the card for all; a resumed one is not shut */
 	DENY(NV83DE_CTRL_CMD_DEBUG_SUSPEND_CONTEXT),
 	DENY(NV83DE_CTRL_CMD_DEBUG_RESUME_CONTEXT),
 	DENY(NV83DE_CTRL_CMD_DEBUG_EXEC_REG_OPS),
 	PASS(NV83DE_CTRL_CMD_DEBUG_SET_MODE_ERRBAR_DEBUG),
 	PASS(NV83DE_CTRL_CMD_DEBUG_GET_MODE_ERRBAR_DEBUG),
-	/* they stop and start an SM, whoever has it */
+	/* they stop and start an SM, whichever tenant has it */
 	DENY(NV83DE_CTRL_CMD_DEBUG_SET_SINGLE_SM_SINGLE_STEP),
 	DENY(NV83DE_CTRL_CMD_DEBUG_SET_SINGLE_SM_STOP_TRIGGER),
 	DENY(NV83DE_CTRL_CMD_DEBUG_SET_SINGLE_SM_RUN_TRIGGER),
@@ -608,7 +607,7 @@ const struct cgpu_ioctl_rule cgpu_escapes[CGPU_ESCAPES] = {
 		.hClient = AT(nvos00, hRoot), .hParent = AT(nvos00, hObjectParent),
 		.hObject = AT(nvos00, hObjectOld), .status = AT(nvos00, status),
 	},
-	[NV_ESC_RM_CONTROL] = { /* decode_control() knows where what stands */
+	[NV_ESC_RM_CONTROL] = { /* decode_control() knows the places of the fields */
 		JUDGED, .size = sizeof(struct nvos54), .op = CGPU_OP_CONTROL,
 		.params = AT(nvos54, params),
 	},

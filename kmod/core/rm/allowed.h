@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What a container may ask the driver for, and who judges it. Anything that is not
- * listed is refused: see cgpu_refuse_unknown().
+ * The calls that a container may make to the driver, and which part judges each. Unlisted calls are
+ * refused: see cgpu_refuse_unknown().
  */
 #ifndef CGPU_CORE_RM_ALLOWED_H
 #define CGPU_CORE_RM_ALLOWED_H
@@ -25,7 +25,7 @@ enum cgpu_rule_limit {
 	CGPU_POINTERS_MAX = 3       /* of one control */
 };
 
-/* A pointer in the parameters. Of each place its offset and one more, 0: there is none. */
+/* A pointer in the parameters. Each place is its offset plus one, 0: there is none. */
 struct cgpu_pointer {
 	uint8_t at;
 	uint8_t count;              /* a u32: how many elements it points to; 0: it is not used */
@@ -33,8 +33,8 @@ struct cgpu_pointer {
 };
 
 /*
- * A control or a class: who judges it, and what its parameters name beyond the caller's own
- * objects. Of each place its offset and one more, 0: there is none.
+ * A control or a class: which part judges it, and what its parameters name beyond the caller's own
+ * objects. Each place is its offset plus one, 0: there is none.
  */
 struct cgpu_rule {
 	uint32_t number;
@@ -49,11 +49,11 @@ struct cgpu_rule {
 };
 
 enum cgpu_uvm_numbers {
-	/* all commands of UVM are below this, but for UVM_INITIALIZE and UVM_DEINITIALIZE */
+	/* all commands of UVM are below this, except UVM_INITIALIZE and UVM_DEINITIALIZE */
 	CGPU_UVM_NUMBERS = 128
 };
 
-/* What an escape or a command of UVM is to the core; one that has no rule is OTHER, too. */
+/* The meaning of an escape or a command of UVM to the core; one without a rule is OTHER, too. */
 enum cgpu_op {
 	CGPU_OP_OTHER,           /* nothing here that the core accounts */
 	CGPU_OP_ALLOC,           /* RM_ALLOC, RM_ALLOC_OBJECT */
@@ -96,14 +96,14 @@ enum cgpu_op {
 
 enum cgpu_ioctl_rule_count {
 	CGPU_ESCAPES = 256,
-	CGPU_UVM_COMMANDS = 96      /* none listed has a higher number, but for those two */
+	CGPU_UVM_COMMANDS = 96      /* none listed has a higher number, except those two */
 };
 
 /*
- * An escape or a command of UVM: who judges it, what it is, and what its argument says. Of
- * each field its offset and one more, or how far it lies before the end of the argument,
- * negative, where branches have it longer in between. 0: there is none, or decode.c finds it,
- * because another function of the command has it elsewhere.
+ * An escape or a command of UVM: which part judges it, what it is, and what its argument says. Each
+ * field is its offset plus one; or, negative, its distance from the end of the argument, if
+ * branches differ in the length in between. 0: there is none, or decode.c finds it, because another
+ * function of the command has it elsewhere.
  */
 struct cgpu_ioctl_rule {
 	uint16_t size;              /* the only one that the driver takes; 0: decode.c knows it */

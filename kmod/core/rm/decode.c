@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The driver accepts an escape only if its size is exactly the size of its
- * struct, so the size is checked the same way here and every field is then
- * in bounds. What is listed and not interpreted is CGPU_OP_OTHER: the driver
- * decides. allowed.c says what each command is and where its fields are, by the
- * structures of structs.h, equal in the branches 535 to 620 unless struct cgpu_abi
- * carries them.
+ * The driver accepts an escape only if its size is exactly the size of its struct. The size is
+ * checked the same way here, so every field is then in bounds. A listed call that is not
+ * interpreted is CGPU_OP_OTHER: the driver decides. allowed.c says what each command is and where
+ * its fields are, by the structures of structs.h, equal in the branches 535 to 620 unless struct
+ * cgpu_abi carries them.
  */
 #include "core/rm/allowed.h"
 #include "core/rm/decode.h"
@@ -100,7 +99,7 @@ static bool size_fits(const struct cgpu_abi *abi, uint32_t device,
 		return size == rule->size;
 	if (rule->op == CGPU_OP_ALLOC)
 		return size == sizeof(struct nvos21) || size == sizeof(struct nvos64);
-	/* what is not interpreted: of UVM it has no size, of RM its own */
+	/* calls that are not interpreted: one of UVM has no size, one of RM its own */
 	return size == varying_size(abi, rule->op, nr) ||
 	       (!rule->op && device != CGPU_DEVICE_UVM);
 }
@@ -186,7 +185,7 @@ static void decode_control(const struct cgpu_abi *abi, const void *args,
 
 /* ------------------------------------------------------------- memory */
 
-/* the places that the three functions which allocate have differently */
+/* places that differ between the three functions that allocate */
 struct heap_layout {
 	uint16_t attr, attr2, size, alignment;
 };
@@ -380,7 +379,7 @@ static void decode_fields(const struct cgpu_ioctl_rule *rule, const struct argum
 		       sizeof(req->gpu_uuid));
 }
 
-/* What the table cannot say of it: what depends on its contents, or on the branch. */
+/* Fields that the table cannot describe: they depend on the contents, or on the branch. */
 static void decode_rest(const struct cgpu_abi *abi, const void *args, uint32_t size,
 			struct cgpu_request *req)
 {
@@ -569,7 +568,7 @@ static void decode_class(const struct cgpu_abi *abi, const void *params, uint32_
 		req->hUserd = cgpu_get32(params, abi->channel_userd_offset);
 }
 
-/* The list of FB_GET_INFO stands behind a pointer. */
+/* FB_GET_INFO points to its list. */
 static void decode_list(const void *params, uint32_t size, struct cgpu_request *req)
 {
 	uint32_t count;

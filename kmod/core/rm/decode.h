@@ -35,7 +35,7 @@ struct cgpu_request {
 	uint32_t nr;            /* NVIDIA's number: escape, or UVM command */
 	uint32_t args_size;
 	uint32_t status_offset; /* CGPU_NO_OFFSET: the struct has none */
-	uint32_t status;        /* what stood there when decoded */
+	uint32_t status;        /* the value there when decoded */
 
 	uint32_t hClient;
 	uint32_t hParent;
@@ -117,9 +117,7 @@ int cgpu_decode_xfer(const void *args, uint32_t size, uint32_t *cmd,
 int cgpu_decode(const struct cgpu_abi *abi, uint32_t device, uint32_t nr,
 		const void *args, uint32_t size, struct cgpu_request *req);
 
-/*
- * Adds what stands in the parameter block: `size` is at most req->params_size.
- */
+/* Adds the fields of the parameter block: `size` is at most req->params_size. */
 void cgpu_decode_params(const struct cgpu_abi *abi, const void *params,
 			uint32_t size, struct cgpu_request *req);
 
@@ -128,7 +126,7 @@ bool cgpu_is_channel_class(uint32_t hClass);
 /* Has NV0005_ALLOC_PARAMETERS that a program may give? */
 bool cgpu_is_event(uint32_t hClass);
 
-/* Is the card in MIG mode? Then nobody has the whole of it, also while it has no instance. */
+/* Is the card in MIG mode? Then no process has the whole of it, also while it has no instance. */
 enum cgpu_mig {
 	CGPU_MIG_UNTOLD,
 	CGPU_MIG_OFF,
@@ -136,8 +134,8 @@ enum cgpu_mig {
 };
 
 /*
- * What the driver's answer for NV2080_CTRL_GPU_INFO_INDEX_GPU_SMC_MODE means. A pending change
- * has not been made. Return: enum cgpu_mig.
+ * Interprets the driver's answer for NV2080_CTRL_GPU_INFO_INDEX_GPU_SMC_MODE. A pending change has
+ * not been made. Return: enum cgpu_mig.
  */
 uint8_t cgpu_mig_of(uint32_t data);
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Layouts of NVIDIA's ioctl interface, shared with the simulated driver. NVIDIA's
- * spelling of fields is kept; every block names the header of
- * NVIDIA/open-gpu-kernel-modules that defines it. What a branch changed is in
- * versions.c. The core uses no pointer to one of these: what a process hands over
- * need not be aligned. It takes the places of fields from here.
+ * Layouts of NVIDIA's ioctl interface, shared with the simulated driver. NVIDIA's spelling of
+ * fields is kept; every block names the header of NVIDIA/open-gpu-kernel-modules that defines it.
+ * The changes of a branch are in versions.c. The core uses no pointer to one of these, because the
+ * data of a process need not be aligned. It takes the places of fields from here.
  */
 #ifndef CGPU_CORE_RM_STRUCTS_H
 #define CGPU_CORE_RM_STRUCTS_H

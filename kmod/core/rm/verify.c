@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A size is found by the edge of memory. A driver copies exactly the bytes of its own
- * structure, before it looks at any of them: it reads past the edge if that is longer than
- * ours, and does not notice that a word is missing if it is shorter. Such calls do nothing:
- * they name client 0, which nobody has, and UVM's go to a file without an address space.
+ * The edge of mapped memory reveals a size. A driver copies exactly the bytes of its own structure,
+ * before it looks at any of them: it reads past the edge if that is longer than ours, and does not
+ * notice that a word is missing if it is shorter. Such calls do nothing: they name client 0, which
+ * does not exist, and UVM's go to a file without an address space.
  *
- * Escapes need no edge. The driver compares their size, and where it leaves its status is
- * seen. Nor do controls: the driver refuses what is not of its size, and cgpu_decode() what is
- * not of ours, so that a changed one fails and is not misread.
+ * Escapes need no edge: the driver compares their size, and the place of its status is visible. Nor
+ * do controls: the driver refuses one that is not of its size, and cgpu_decode() one that is not of
+ * ours. So a changed control fails and is not misread.
  *
- * That memory is counted as we count it is found by allocating some, in the two ways that
- * there are, and by the driver's own figure of what is free, which is compared with ours.
+ * Allocations in both ways that exist show whether the driver counts memory as we do: its own
+ * figure of free memory is compared with ours.
  *
- * What this cannot find: fields that changed places within a structure of the same size,
- * other than those which these calls use.
+ * This cannot find fields that changed places within a structure of the same size, other than those
+ * which these calls use.
  */
 #include "core/rm/abi.h"
 #include "core/rm/allowed.h"
@@ -134,7 +134,7 @@ static void judge_command(struct cgpu_verify *verify, long result)
 	uint32_t place;
 
 	if (verify->is_short && result == -EINVAL) {
-		/* the driver has it no more: what nobody can call is misread by nobody */
+		/* the driver no longer has it, so no call of it can be misread */
 		verify->checks--;
 		verify->index++;
 		return;
@@ -202,7 +202,7 @@ static void judge_class(struct cgpu_verify *verify, long result)
 	if (result || status == UNTOUCHED) {
 		fail(verify, "escape", verify->nr, "its structure has another size");
 	} else if (status == NV_ERR_INVALID_CLASS) {
-		/* the driver has it no more, or not yet */
+		/* the driver no longer has it, or not yet */
 		verify->is_short = false;
 		verify->checks--;
 	} else if (verify->is_short && status != NV_ERR_INVALID_ADDRESS) {
@@ -378,7 +378,7 @@ static void judge_before(struct cgpu_verify *verify, long result)
 	verify->free_before_bytes = verify->free_bytes;
 }
 
-/* Others may have all of it. Return: true: there is no more of it. */
+/* Other tenants may have all memory. Return: true: there is no more of it. */
 static bool is_full(struct cgpu_verify *verify, long result)
 {
 	if (result ||

@@ -13,12 +13,12 @@ enum cgpu_verify_limit {
 	CGPU_VERIFY_WAIT_MS = 10
 };
 
-/* One check. What stands behind `checks` is the check's own. */
+/* One check. The fields after `checks` are private to the check. */
 struct cgpu_verify {
 	const struct cgpu_abi *abi;
 	/*
 	 * The call. The argument ends where the memory of the caller ends, and so do the
-	 * parameters: whoever reads or writes a byte more gets -EFAULT.
+	 * parameters: an access to one byte more gets -EFAULT.
 	 */
 	uint32_t device;                /* CGPU_DEVICE_CTL or CGPU_DEVICE_UVM */
 	uint32_t nr;                    /* an escape, or a command of UVM */
@@ -29,7 +29,7 @@ struct cgpu_verify {
 	uint8_t args[CGPU_VERIFY_ARGS_MAX];
 	uint8_t params[CGPU_PARAMS_MAX];
 
-	/* What came of it: "class" 0x40 "its parameters are longer". NULL: nothing is wrong. */
+	/* The result: "class" 0x40 "its parameters are longer". NULL: nothing is wrong. */
 	const char *what;
 	uint32_t number;
 	const char *why;

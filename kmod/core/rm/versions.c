@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A branch is its parent plus a delta. Sizes and offsets are those that a compiler
- * gives for NVIDIA/open-gpu-kernel-modules at 535.288.01, 550.163.01, 570.211.01,
- * 580.142, 590.48.01 and 595.44.03; tests/core/test_nvidia_layouts.py compares them
- * where that source is at hand. 610 and later are by what others published of them:
- * docs/drivers.md says who, and what nobody did. To add a branch: append its number
- * to known[], then one `if` with what changed.
+ * A branch is its parent plus a delta. Sizes and offsets are those that a compiler gives for
+ * NVIDIA/open-gpu-kernel-modules at 535.288.01, 550.163.01, 570.211.01, 580.142, 590.48.01 and
+ * 595.44.03; tests/core/test_nvidia_layouts.py compares them where that source is at hand. 610 and
+ * later follow what others published of them: docs/drivers.md names the sources and the gaps. To
+ * add a branch: append its number to known[], then one `if` with what changed.
  */
 #include "core/rm/versions.h"
 

@@ -20,7 +20,7 @@ struct cgpu_abi {
 	uint32_t uvm_range_group_size;    /* 0: the branch has no groups of ranges any more */
 	uint32_t uvm_unregister_channel_size; /* UVM_UNREGISTER_CHANNEL_PARAMS */
 	uint32_t uvm_free_size;           /* UVM_FREE_PARAMS: with a length, or by base alone */
-	/* UVM_CREATE_EXTERNAL_RANGE_PARAMS; 0: not read, for UVM_FREE says the length */
+	/* UVM_CREATE_EXTERNAL_RANGE_PARAMS; 0: not read, UVM_FREE says the length */
 	uint32_t uvm_create_external_size;
 	uint32_t map_dma_size;            /* NVOS46_PARAMETERS; its status is 8 before the end */
 	uint32_t unmap_dma_size;          /* NVOS47_PARAMETERS, likewise */
