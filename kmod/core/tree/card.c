@@ -106,7 +106,7 @@ static int check_grant(const struct cgpu_host *host, uint32_t minor,
 	return 0;
 }
 
-/* Of one that has a part of the card of its own. */
+/* For a container that has a part of the card of its own. */
 static int check_compute(const struct cgpu_card *card, const struct cgpu_grant *grant)
 {
 	if (grant->weight_given && grant->weight > cgpu_card_free_weight(card))
@@ -128,7 +128,7 @@ static uint32_t room_for_members(const struct cgpu_card *card, const struct cgpu
 	return cgpu_card_free_weight(card) + leader->weight;
 }
 
-/* Of one that shares the leader's compute on that card. */
+/* For a container that shares the leader's compute on that card. */
 static int check_member(const struct cgpu_card *card, const struct cgpu_grant *leader,
 			const struct cgpu_grant *grant)
 {
@@ -145,7 +145,7 @@ static int check_member(const struct cgpu_card *card, const struct cgpu_grant *l
 	return 0;
 }
 
-/* One that has not been given a weight is as heavy as one that asks for nothing. */
+/* A container without a weight of its own weighs as much as one that asks for nothing. */
 static uint32_t default_weight(const struct cgpu_card *card, const struct cgpu_grant *leader)
 {
 	if (!leader)
@@ -187,7 +187,7 @@ static void move_policy(struct cgpu_host *host, uint32_t minor, uint32_t policy)
 	host->card[minor].policy = policy;
 }
 
-/* Whoever runs on the card was promised something under the policy that it has. */
+/* A hint changes no card with containers: they were promised something under its policy. */
 static void take_hint(struct cgpu_host *host, uint32_t minor, uint32_t hint)
 {
 	struct cgpu_card *card = &host->card[minor];
@@ -296,7 +296,7 @@ void cgpu_grants_leave_group(struct cgpu_host *host, struct cgpu_grant *grants)
 		grant->entity = grant->instance;
 		grant->weight_given = false;
 		grant->weight = cgpu_card_free_weight(card) ? 1 : 0;
-		/* of threads, which it shares with nobody any more; and a part of the group's */
+		/* the quota was of the group's threads, the floor a part of the group's */
 		grant->quota = 0;
 		grant->quota_min = 0;
 		card->weight_sum += grant->weight;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The cards of the host, what was promised of each, and to whom. */
+/* The cards of the host, and what each container was promised of them. */
 #ifndef CGPU_CORE_TREE_CARD_H
 #define CGPU_CORE_TREE_CARD_H
 
@@ -11,7 +11,7 @@ enum cgpu_card_limit {
 	CGPU_MAX_INST_DEFAULT = 20,  /* containers a card takes: ACK's default */
 	CGPU_MEM_BYTES_MIN = 1 << 20, /* less is a size whose unit was forgotten */
 	CGPU_MAX_INST_MAX = 64,
-	/* serves whoever asks for nothing: the whole card alone, its weight beside others */
+	/* for a container that asks for nothing: the whole card alone, its weight with others */
 	CGPU_POLICY_DEFAULT = CGPU_POLICY_FAIR,
 	CGPU_TIMESLICE_US_DEFAULT = 5000,
 	CGPU_TIMESLICE_US_MIN = 1000,
@@ -61,7 +61,7 @@ struct cgpu_create {
 
 struct cgpu_card {
 	bool present;
-	bool policy_by_hand;    /* written by somebody; a hint does not change it */
+	bool policy_by_hand;    /* written by hand; a hint does not change it */
 	bool policy_by_request; /* a hint's, until the card's last container goes */
 	uint32_t policy;
 	uint32_t policy_before; /* the hint */
@@ -75,7 +75,7 @@ struct cgpu_card {
 	uint64_t foreign_bytes; /* of processes in no container, as a return was last told */
 };
 
-/* What a card has that nobody has set. */
+/* The defaults of a card. */
 struct cgpu_card_defaults {
 	uint32_t policy;
 	uint32_t max_inst;
@@ -92,16 +92,15 @@ struct cgpu_host {
 void cgpu_card_add(struct cgpu_host *host, uint32_t minor, const struct cgpu_gpu *gpu);
 
 /*
- * Admits a container to all its cards or to none, filling in instance numbers
- * and default weights. Its hint becomes the policy of a card that nobody set by hand
- * and nobody else is on; beside others it counts for this container alone
- * (cgpu_grant_member()). Return: 0, -ENODEV: no such card, -ENOSPC: max_inst,
- * weight or memory of a card exceeded (then `minor` names it), -EINVAL: no card,
- * -EBUSY: it asks for compute, and the others on the card have the driver's own sharing,
- * -ENXIO: the card is in MIG mode.
+ * Admits a container to all its cards or to none, filling in instance numbers and default weights.
+ * Its hint becomes the policy of a card that was not set by hand and has no other container. With
+ * others, the hint counts for this container alone (cgpu_grant_member()). Return: 0, -ENODEV: no
+ * such card, -ENOSPC: max_inst, weight or memory of a card exceeded (then `minor` names it),
+ * -EINVAL: no card, -EBUSY: it asks for compute, and the others on the card have the driver's own
+ * sharing, -ENXIO: the card is in MIG mode.
  *
- * A member of a group has memory of its own; the compute is the leader's. Its weight is added
- * to its group's, unless that was given one, and so is its floor. Its quota is told and not
+ * A member of a group has memory of its own; the compute is the leader's. Its weight is added to
+ * its group's, unless that was given one, and so is its floor. Its quota is reported and not
  * enforced here: MPS does that. -ENODEV also: a card that the leader has not; -ENOSPC: floors past
  * the group's ceiling; -EINVAL: it asks for another part of the compute.
  */
@@ -113,15 +112,15 @@ int cgpu_host_admit(struct cgpu_host *host, struct cgpu_create *create, uint32_t
 void cgpu_host_release(struct cgpu_host *host, const struct cgpu_grant *grants,
 		       struct cgpu_grant *leader);
 
-/* Its leader goes before it: from here on it is a container like any other. */
+/* The leader goes before this member: from here on it is a container like any other. */
 void cgpu_grants_leave_group(struct cgpu_host *host, struct cgpu_grant *grants);
 /* Does it share a leader's compute? */
 bool cgpu_grant_is_member(const struct cgpu_grant *grant);
 
-/* What the scheduler is told of a container; `open` and `active` are left to the caller. */
+/* The scheduler's settings of a container; `open` and `active` are left to the caller. */
 struct cgpu_policy_member cgpu_grant_member(const struct cgpu_card *card,
 					    const struct cgpu_grant *grant);
-/* Of the card's compute, whoever else comes and whatever its policy; 0: nothing. */
+/* The assured part of the card's compute, whatever other containers and policy; 0: nothing. */
 uint32_t cgpu_grant_promised_ppm(const struct cgpu_card *card, const struct cgpu_grant *grant);
 
 /* Copies grants into the accounts that pay for them. */
@@ -143,18 +142,18 @@ int cgpu_grant_set_priority(struct cgpu_grant *grant, uint64_t priority);
 int cgpu_grant_set_idle_park_s(struct cgpu_grant *grant, uint64_t seconds);
 
 /*
- * Other defaults for a new card, of whoever loaded us; not by hand. Return: 0, -ERANGE:
- * one is outside the allowed values, and nothing changed.
+ * Other defaults for a new card, from the module's parameters; not by hand. Return: 0, -ERANGE: one
+ * is outside the allowed values, and nothing changed.
  */
 int cgpu_card_set_defaults(struct cgpu_card *card, const struct cgpu_card_defaults *defaults);
 
 int cgpu_card_set_policy(struct cgpu_card *card, uint64_t policy);
 int cgpu_card_set_max_inst(struct cgpu_card *card, uint64_t max_inst);
 int cgpu_card_set_timeslice_us(struct cgpu_card *card, uint64_t timeslice_us);
-/* After whatever else told of the card's size. */
+/* Called after all else that tells the card's size. */
 void cgpu_card_told(struct cgpu_host *host, uint32_t minor);
 bool cgpu_card_is_overcommitted(const struct cgpu_card *card);
-/* Is one of them? */
+/* Is any card overcommitted? */
 bool cgpu_host_is_overcommitted(const struct cgpu_host *host);
 /* -EBUSY: more is promised already */
 int cgpu_card_set_overcommit_ratio(struct cgpu_host *host, uint32_t minor, uint64_t percent);

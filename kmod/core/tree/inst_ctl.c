@@ -348,7 +348,7 @@ int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *ou
 	int verb, err;
 
 	memset(out, 0, sizeof(*out));
-	/* a cut does not tell `a ` from `a`; everything else it leaves an empty word of */
+	/* a cut does not tell `a ` from `a`; any other stray space leaves an empty word */
 	if (length > CGPU_COMMAND_MAX || cgpu_word_ends_with(rest, ' '))
 		return -EINVAL;
 	verb = cgpu_word_index(cgpu_word_cut(&rest, ' '), verbs,

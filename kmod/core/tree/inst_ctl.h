@@ -28,10 +28,9 @@ struct cgpu_command {
 };
 
 /*
- * Parses one write to inst_ctl. Return: 0; for the first fault from the left:
- * -EINVAL: syntax, a bad id, a card, a key or a process twice, -ERANGE: a number out of
- * bounds, -ENODEV: no host can have this card, -E2BIG: more processes than are kept in mind. On
- * an error `out` is undefined.
+ * Parses one write to inst_ctl. Return: 0; for the first fault from the left: -EINVAL: syntax, a
+ * bad id, a card, a key or a process twice, -ERANGE: a number out of bounds, -ENODEV: no host can
+ * have this card, -E2BIG: more processes than are remembered. On an error `out` is undefined.
  */
 int cgpu_parse_inst_ctl(const char *text, size_t length, struct cgpu_command *out);
 

@@ -113,7 +113,7 @@ static int come_back(const struct cgpu_moving *moving, struct cgpu_tenant *tenan
 	return cgpu_parking_reserve(tenant, moving->rooms, now_ns);
 }
 
-/* What a step has changed; NULL: nothing that is told. */
+/* The event's word for a step; NULL: it is not reported. */
 static const char *told(uint32_t step, uint32_t was, int err)
 {
 	if (err)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * One step of a container that leaves its cards or comes back, as `inst_ctl` asks for it: the
- * same at both doors. What a step means is in core/memory/parking.h.
+ * One step of a container that leaves its cards or comes back, as `inst_ctl` asks for it: the same
+ * at both doors. core/memory/parking.h says what a step means.
  *
- * A door has nobody else move or allocate from cgpu_moving_begin() to cgpu_moving_end(), and
- * shows in between what each container has, the one that moves included.
+ * A door lets no other container move or allocate from cgpu_moving_begin() to cgpu_moving_end(). In
+ * between it shows what each container has, the one that moves included.
  */
 #ifndef CGPU_CORE_TREE_MOVE_H
 #define CGPU_CORE_TREE_MOVE_H
@@ -18,7 +18,7 @@ enum cgpu_step {
 	CGPU_STEP_PARKED,
 	CGPU_STEP_RETURN,
 	CGPU_STEP_RUNNING,
-	CGPU_STEP_NO_ROOM,      /* nobody can be parked for a call of it that waits */
+	CGPU_STEP_NO_ROOM,      /* no container can be parked for a call of it that waits */
 	CGPU_STEP_STAY,         /* it stands still, and others do not wait behind it */
 	CGPU_STEP_COUNT
 };
@@ -43,15 +43,15 @@ struct cgpu_moving {
 	struct cgpu_parking own;
 	uint32_t cards;         /* bit per card that the container has */
 	bool waited;            /* for room, before this */
-	bool preceded;          /* somebody waits for room who comes back before it */
+	bool preceded;          /* a container that waits for room comes back before it */
 	uint64_t took_ns;       /* at the end: of the move that ended, for cgpu_sched_took() */
 	struct cgpu_room rooms[CGPU_MAX_CARDS];
 };
 
 /*
- * What the cards have without any container, for cgpu_room_add() of each; and what is left of
- * that for a container's next call, where somebody moves or more is promised than there is. `rooms`
- * NULL: neither is so on any card.
+ * The room of the cards without any container, for cgpu_room_add() of each; and the rest of it for
+ * a container's next call, if a container moves or a card is overcommitted. `rooms` NULL: neither
+ * is so on any card.
  */
 void cgpu_rooms_begin(struct cgpu_room *rooms, const struct cgpu_host *host);
 void cgpu_rooms_limit(const struct cgpu_room *rooms, struct cgpu_ledger *ledger);
@@ -59,7 +59,7 @@ void cgpu_rooms_limit(const struct cgpu_room *rooms, struct cgpu_ledger *ledger)
 void cgpu_moving_begin(struct cgpu_moving *moving, const struct cgpu_move *move,
 		       struct cgpu_host *host, struct cgpu_tenant *tenant,
 		       const struct cgpu_grant *grants, uint64_t now_ns);
-/* `ends`: this one waits for nothing any more. */
+/* `ends`: this container no longer waits for anything. */
 void cgpu_moving_beside(struct cgpu_moving *moving, const struct cgpu_tenant *tenant,
 			const struct cgpu_grant *grants, bool ends);
 /*

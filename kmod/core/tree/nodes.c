@@ -70,7 +70,7 @@ static const char *const park_states[] = {
 	[CGPU_PARK_RESUMING] = "resuming",
 };
 
-/* What tells nothing about anybody: the same on every host of this release. */
+/* Nodes that tell nothing of tenants: the same on every host of this release. */
 static bool is_public(uint32_t node)
 {
 	return node == CGPU_NODE_VERSION || node == CGPU_NODE_API_VERSION ||
@@ -117,7 +117,7 @@ static void put_comm(struct cgpu_text *text, const char *comm)
 	}
 }
 
-/* As nvidia-smi prints it; an empty line if the driver did not tell it. */
+/* The UUID as nvidia-smi prints it; an empty line if the driver did not tell it. */
 static void put_uuid(struct cgpu_text *text, const uint8_t *uuid)
 {
 	static const uint8_t nobody[16];
@@ -146,7 +146,7 @@ static void put_stats(struct cgpu_text *text, const struct cgpu_view *view)
 		put_pair(text, view->stats[index].key, view->stats[index].value);
 }
 
-/* Of those that are not running, or wait for room: what moves containers needs no more. */
+/* Containers that are not running, or wait for room: the service that moves them needs these. */
 static void show_away(struct cgpu_text *text, const struct cgpu_away *away)
 {
 	const struct cgpu_parking *parking = &away->parking;
@@ -256,7 +256,7 @@ static void show_card(const struct cgpu_view *view, uint32_t node, struct cgpu_t
 	}
 }
 
-/* What the container can still get: its own remainder, or less if the card has less. */
+/* The memory that a container can still get: its own remainder, or less if the card has less. */
 static uint64_t free_bytes(const struct cgpu_view *view)
 {
 	const struct cgpu_gpu *gpu = &view->host->topology.gpu[view->minor];
@@ -314,7 +314,7 @@ static void show_memsize(const struct cgpu_view *view, struct cgpu_text *text)
 	cgpu_put_char(text, '\n');
 }
 
-/* Of a container that never moved there is nothing to tell. */
+/* A container that never moved has nothing to show. */
 static void show_parking(const struct cgpu_view *view, struct cgpu_text *text)
 {
 	if (!view->parking || !view->parking->since_ns)
@@ -535,7 +535,7 @@ static int store_grant(struct cgpu_view *view, uint32_t node, struct cgpu_word t
 		return 0;
 	}
 
-	/* what was read may be written back; a limit is lifted by no one but create */
+	/* what was read may be written back; only create lifts a limit */
 	if (node == CGPU_NODE_MEMSIZE && grant->unlimited && cgpu_word_is(text, cgpu_no_limit))
 		return 0;
 	err = node == CGPU_NODE_OOM_ACTION ? cgpu_parse_oom_action(text, &value)

@@ -77,7 +77,7 @@ struct cgpu_node_entry {
 
 extern const struct cgpu_node_entry cgpu_node_table[CGPU_NODE_COUNT];
 
-/* What this door can do: words of `features`, bits of cgpu_view.features. */
+/* The features of this door: words of `features`, bits of cgpu_view.features. */
 enum cgpu_feature {
 	CGPU_FEATURE_PID,           /* create by pid= */
 	CGPU_FEATURE_CGROUP,        /* create by cgroup= */
@@ -106,15 +106,15 @@ struct cgpu_holder {
 	char comm[CGPU_COMM_MAX];   /* empty: it is gone */
 };
 
-/* A line of `stat` that somebody else contributes. */
+/* A line of `stat` that another part contributes. */
 struct cgpu_stat {
 	const char *key;
 	uint64_t value;
 };
 
 /*
- * What a node shows and changes. The caller fills in what the node's place has,
- * and what its entry wants, and keeps all of it still during the call.
+ * The data that a node shows and changes. The caller fills in what the node's place has, and what
+ * its entry wants, and keeps all of it still during the call.
  */
 struct cgpu_view {
 	struct cgpu_host *host;         /* card, grant */
@@ -138,8 +138,8 @@ struct cgpu_view {
 };
 
 /*
- * What a view points at, to be shown without the locks under which it changes: there may be
- * many holders to tell of, and gates wait for these locks.
+ * Copies of what a view points at, shown without the locks under which it changes. The holders may
+ * be many, and gates wait for these locks.
  */
 struct cgpu_view_copy {
 	struct cgpu_host host;
@@ -151,7 +151,7 @@ struct cgpu_view_copy {
 /* Has `view` point into `copy`. The id and what was contributed stay where they are. */
 void cgpu_view_detach(struct cgpu_view *view, struct cgpu_view_copy *copy);
 
-/* Who opens a file. A process of a container sees what it would see alone on the card. */
+/* The task that opens a file. A process of a container sees what it would see alone on the card. */
 enum cgpu_asker {
 	CGPU_ASKER_HOST,            /* belongs to no container */
 	CGPU_ASKER_OWN,             /* belongs to the container that the file is about */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What becomes of a group's MPS server, as `inst_ctl` is told it by the server's keeper. A door
- * only puts a line into `events`, next to the ends of containers.
+ * The fate of a group's MPS server, which the server's keeper writes to `inst_ctl`. A door only
+ * puts a line into `events`, next to the ends of containers.
  */
 #ifndef CGPU_CORE_TREE_SERVER_H
 #define CGPU_CORE_TREE_SERVER_H
@@ -17,7 +17,7 @@ enum cgpu_server_fate {
 	CGPU_SERVER_FATE_COUNT
 };
 
-/* Of a group's server, parsed. */
+/* News of a group's server, parsed. */
 struct cgpu_server_news {
 	uint32_t fate;          /* enum cgpu_server_fate */
 	uint32_t pid;           /* the server's; killed: the program's */

@@ -9,7 +9,7 @@
 #include "core/types.h"
 #include "core/tree/card.h"
 
-/* With its length: the core has no strlen(), and what is written has no end. */
+/* A word with its length: the core has no strlen(), and written text has no terminator. */
 struct cgpu_word {
 	const char *text;
 	size_t length;
@@ -17,7 +17,7 @@ struct cgpu_word {
 
 #define CGPU_WORD(text) { text, sizeof(text) - 1 }
 
-/* What is read from inst_ctl: how to write to it. */
+/* The text that inst_ctl shows: how to write to it. */
 extern const char cgpu_inst_ctl_usage[];
 extern const struct cgpu_word cgpu_no_limit;    /* `max` */
 extern const struct cgpu_word cgpu_oom_actions[CGPU_OOM_KILL + 1];
@@ -30,7 +30,7 @@ bool cgpu_word_ends_with(struct cgpu_word word, char end);
 int cgpu_word_index(struct cgpu_word word, const struct cgpu_word *words, uint32_t count);
 /* Cuts the text up to `end` off the front of `rest`, and `end` with it. */
 struct cgpu_word cgpu_word_cut(struct cgpu_word *rest, char end);
-/* What was written, without the newline that may end it. */
+/* The written text, without the newline that may end it. */
 struct cgpu_word cgpu_word_line(const char *text, size_t length);
 
 /* Digits and nothing else. Return: 0, -EINVAL, -ERANGE: above 2^64 - 1. */
