@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Numbers in NVIDIA's structures, read and written by byte offset: what holds them
- * comes from a process, a trace or a fuzzer and need not be aligned. x86-64 and
- * arm64 are little-endian, as the structures are.
+ * Numbers in NVIDIA's structures, read and written by byte offset: the buffer comes from a process,
+ * a trace or a fuzzer and need not be aligned. x86-64 and arm64 are little-endian, as the
+ * structures are.
  */
 #ifndef CGPU_CORE_BYTES_H
 #define CGPU_CORE_BYTES_H

@@ -24,8 +24,8 @@
 #endif
 
 /*
- * A host that may be killed amid a change defines the name of a function that is told of what is
- * about to change, and puts it back then.
+ * A host that may be killed amid a change defines the name of a function. It is told what is about
+ * to change, so that the host can restore it.
  */
 #ifdef CGPU_TOUCHED
 void CGPU_TOUCHED(void *at, size_t bytes);
