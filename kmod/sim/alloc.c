@@ -331,7 +331,7 @@ static u32 make_event(struct nvsim_object *obj, void *params, const struct nvsim
 
 	if (p->hParentClient)
 		of = nvsim_client_find(p->hParentClient);
-	/* From 550 on it is looked for, to be locked, before anything else. */
+	/* From 550 on the driver looks the client up, to lock it, before anything else. */
 	if (!of && nvsim_branch >= 550)
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	if (who->priv != NVSIM_KERNEL && (obj->class == NV01_EVENT_KERNEL_CALLBACK ||
@@ -346,14 +346,14 @@ static u32 make_event(struct nvsim_object *obj, void *params, const struct nvsim
 		/* A client raises none; what is not named is the parent. */
 		if (p->hSrcResource ? !nvsim_object_find(of, p->hSrcResource) : !obj->parent)
 			return NV_ERR_OBJECT_NOT_FOUND;
-		/* By the number that ALLOC_OS_EVENT was told, whoever asks: no descriptor. */
+		/* The number that ALLOC_OS_EVENT was told, of any caller, and no descriptor. */
 		if (!nvsim_os_event_exists(obj->client->handle, (u32)p->data))
 			return NV_ERR_OBJECT_NOT_FOUND;
 	}
 	return NV_OK;
 }
 
-/* Who asks is looked at after where: the class itself is open to all. */
+/* The caller is checked after the parent: the class itself is open to all. */
 static u32 make_registers(struct nvsim_object *obj, void *params, const struct nvsim_caller *who)
 {
 	return who->priv < NVSIM_USER_ROOT ? NV_ERR_INSUFFICIENT_PERMISSIONS : NV_OK;

@@ -12,7 +12,7 @@
 #define DEFAULT_SLICE_NS	(1024ull * NSEC_PER_USEC)
 /* CUDA's own 2048 us comes from CUDA's SET_TIMESLICE. */
 
-/* What no ioctl shows of a context, as measured on an H200. */
+/* Memory of a context that no ioctl shows, as measured on an H200. */
 #define HIDDEN_GROUP_BYTES	nvsim_hidden(4416ull << 10)	/* a group on the graphics engine */
 #define HIDDEN_CHANNEL_BYTES	nvsim_hidden(64ull << 10)
 

@@ -80,7 +80,7 @@ static struct file_operations nvidia_fops = {
 	.poll = nvsim_poll,
 };
 
-/* ---- 535's frontend: finds who serves a minor, then calls through ---- */
+/* ---- 535's frontend: finds the module that serves a minor, then calls through ---- */
 
 static const struct file_operations *frontend_table[NVSIM_MINOR_CTL + 1];
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Controls of a card that tell memory and processes: what a hook rewrites. */
+/* Controls of a card that tell memory and processes, which a hook rewrites. */
 #include <linux/pid.h>
 #include <linux/pid_namespace.h>
 #include <linux/sched.h>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What NVML, nvidia-smi and libcuda ask of a card beyond memory and processes.
- * Answers follow recordings from an H200, fitted to the model. Clocks, power,
- * temperature and fans go by opaque controls without a public layout and stay
- * NOT_SUPPORTED: nvidia-smi prints N/A for them.
+ * Controls of a card that NVML, nvidia-smi and libcuda use, beyond memory and processes. Answers
+ * follow recordings from an H200, fitted to the model. Clocks, power, temperature and fans go by
+ * opaque controls without a public layout and stay NOT_SUPPORTED: nvidia-smi prints N/A for them.
  */
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -330,7 +329,7 @@ static u32 class_engine_id(struct nvsim_ctl *c)
 	return NV_OK;
 }
 
-/* Nobody encodes or captures on this card: the count stands first. */
+/* No process encodes or captures on this card: the count stands first. */
 static u32 no_sessions(struct nvsim_ctl *c)
 {
 	if (c->size < sizeof(u32))
@@ -385,7 +384,7 @@ const struct nvsim_ctl_entry nvsim_nvml_controls[] = {
 	CTL(0x20802a0a, CTL_ANY, 0, nvsim_ctl_zero),
 	CTL(0x20803601, CTL_ANY, 72, gsp_features),
 	CTL(0x906f0101, CTL_ANY, 16, class_engine_id),
-	/* What a CUDA context asks on the way; the answers above are what it needs. */
+	/* Controls that a CUDA context also sends; it needs only the answers above. */
 	CTL(0x20800145, CTL_ANY, 0, nvsim_ctl_ok), /* ACQUIRE_COMPUTE_MODE_RESERVATION */
 	CTL(0x20800146, CTL_ANY, 0, nvsim_ctl_ok),
 	CTL(0x20800195, CTL_ANY, 260, nvsim_ctl_zero),

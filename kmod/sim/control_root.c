@@ -52,7 +52,7 @@ static u32 pci_info(struct nvsim_ctl *c)
 	struct { u32 gpuId, domain; u16 bus, slot; } *p = c->p;
 	struct nvsim_card *card = nvsim_card_by_gpu_id(p->gpuId);
 
-	/* "No card" is one whose place is not known, to the driver. */
+	/* To the driver, "no card" is one whose place is not known. */
 	if (p->gpuId == NV0000_CTRL_GPU_INVALID_ID)
 		return NV_OK;
 	if (!card)
@@ -111,7 +111,7 @@ static u32 attach_ids(struct nvsim_ctl *c)
 	return NV_OK;
 }
 
-/* Here a card stays attached; who detaches one is told that he has. */
+/* Here a card stays attached; a caller that detaches one is told that it succeeded. */
 static u32 detach_ids(struct nvsim_ctl *c)
 {
 	u32 *p = c->p;

@@ -23,12 +23,12 @@ struct entry {
 	bool end;
 };
 
-/* One buffer's wish for the records of one user, or of all. */
+/* One buffer's subscription to the records of one user, or of all. */
 struct bind {
 	struct list_head node;
 	struct nvsim_evbuf *buf;
 	bool everyone;
-	bool admin, kernel;		/* who bound it, and thus what is hidden from it */
+	bool admin, kernel;		/* the binder's privilege: it decides what is hidden */
 	bool kernel_client;
 	kuid_t user;
 	u32 mask;
@@ -150,7 +150,7 @@ void nvsim_ctxsw_flush(void)
 	mutex_unlock(&evbuf_lock);
 }
 
-/* ---- who is bound ---- */
+/* ---- bound buffers ---- */
 
 static void begin(struct nvsim_ctxsw *log)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * OS events: a client's wish to be woken through a file. As the real driver keeps them:
- * one list for the host, an entry known by client and a number that stands for a descriptor
- * and is not looked up, whoever asks. It goes with the file through which it was asked for,
- * or with its client where RM_FREE frees that. The simulation raises none.
+ * OS events: a client's request to be woken through a file. As in the real driver, the host has one
+ * list. An entry is known by client and a number that stands for a descriptor and is never looked
+ * up. It goes with the file through which it was requested, or with its client if RM_FREE frees
+ * that. The simulation raises none.
  */
 #include <linux/poll.h>
 #include <linux/slab.h>

@@ -274,7 +274,7 @@ static vm_fault_t nvidia_fault(struct vm_fault *vmf)
 	return 0;
 }
 
-/* What /proc/PID/mem and the like use, for the real driver's mappings of a card have no pages. */
+/* Serves /proc/PID/mem and the like, because the real driver's mappings of a card have no pages. */
 static int nvidia_vma_access(struct vm_area_struct *vma, unsigned long addr, void *buf, int len,
 			     int write)
 {

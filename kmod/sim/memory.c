@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Physical memory. What a card has is counted, not backed: a page of host
- * memory is made for a page of video memory when the CPU first touches it.
+ * Physical memory. A card's memory is counted, not backed: a page of host memory is made for a page
+ * of video memory when the CPU first touches it.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -35,7 +35,7 @@ void nvsim_pma_set_evict(nvsim_evict_fn fn)
 	WRITE_ONCE(evict, fn);
 }
 
-/* Without pushing managed pages out: what UVM itself calls. */
+/* Allocates without evicting managed pages: UVM itself calls this. */
 bool nvsim_pma_try(struct nvsim_card *card, u64 bytes)
 {
 	bool ok;

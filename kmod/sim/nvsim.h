@@ -122,7 +122,7 @@ void nvsim_mem_unpin(struct nvsim_mem *mem);
 struct page *nvsim_mem_page(struct nvsim_mem *mem, pgoff_t index);
 /* All of it in the kernel's address space, until vunmap(). */
 void *nvsim_mem_vmap(struct nvsim_mem *mem);
-/* What no ioctl shows: so many bytes, or none where the module was told so. */
+/* Memory that no ioctl shows: so many bytes, or none if a parameter says so. */
 u64 nvsim_hidden(u64 bytes);
 bool nvsim_pma_try(struct nvsim_card *card, u64 bytes);
 bool nvsim_pma_take(struct nvsim_card *card, u64 bytes);
@@ -138,7 +138,7 @@ extern atomic_long_t nvsim_live_objects;
 
 enum nvsim_priv { NVSIM_USER, NVSIM_USER_ROOT, NVSIM_KERNEL };
 
-/* Who calls: the file's identity and the caller's privilege. */
+/* The caller: the file's identity and the caller's privilege. */
 struct nvsim_caller {
 	struct nvsim_file *owner;	/* ctl_nvfp or the file itself; NULL: kernel */
 	enum nvsim_priv priv;
@@ -204,7 +204,7 @@ struct nvsim_object {
 
 struct nvsim_client *nvsim_client_find(u32 handle);
 struct nvsim_client *nvsim_client_validate(u32 handle, const struct nvsim_caller *who);
-/* What a handle answers that is no client of the caller's: nobody's, or another's. */
+/* The status for a handle that is no client of the caller's: unknown, or another's. */
 u32 nvsim_client_refusal(u32 handle);
 u32 nvsim_client_create(u32 *handle, const struct nvsim_caller *who, struct nvsim_client **out);
 void nvsim_client_destroy(struct nvsim_client *client);
@@ -254,7 +254,7 @@ u32 nvsim_export_create(struct nvsim_client *client, u32 hDevice, int fd, unsign
 u32 nvsim_export_object(struct nvsim_client *client, u32 hDevice, u32 handle, int fd);
 u32 nvsim_export_objects(struct nvsim_client *client, const struct nvsim_export_list *list);
 void nvsim_export_release(struct nvsim_file *nf);
-/* @type: NULL: it must be there; else what is in the place, which may be nothing */
+/* @type: NULL: it must be there; otherwise set to what is in the place, perhaps nothing */
 u32 nvsim_import_object(struct nvsim_client *client, u32 parent, u32 *handle, int fd,
 			unsigned int place, u8 *type);
 

@@ -10,7 +10,7 @@
 
 atomic_long_t nvsim_live_objects;
 
-/* One object's need of another: when the target is freed, the user goes first. */
+/* A dependency of one object on another: when the target is freed, the user goes first. */
 struct nvsim_dep {
 	struct nvsim_object *user, *target;
 	struct list_head of_user, of_target;

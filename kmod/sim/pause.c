@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Holds one call of a client at a step of its way through the driver, so that a
- * test can do there what a race does by luck; or has the copying at that step fail,
- * as it does for want of a page.
+ * Holds one call of a client at a step in the driver, so that a test can do there what a race does
+ * by luck. Or it makes the copying at that step fail, as it does if a page is missing.
  *
- * Written to the parameter `pause`: "<step> <number>", where the number is that of an
- * escape, of a UVM command, for "answer" of a control, too, or, for "open" and "map", of a
- * device, in hexadecimal; the next call of that number is held at that step. An empty line
- * holds none. Either lets go who is held. Read: "armed", "held", or an empty line: nobody is
- * waited for.
+ * Written to the parameter `pause`: "<step> <number>", where the number is that of an escape, of a
+ * UVM command, for "answer" of a control, too, or, for "open" and "map", of a device, in
+ * hexadecimal; the next call of that number is held at that step. An empty line holds none. Either
+ * releases a held call. Read: "armed", "held", or an empty line: no call is awaited.
  *
- * `fault` likewise, "argument" or "answer": the next call's copying fails. Read:
- * "armed", or an empty line.
+ * `fault` likewise, "argument" or "answer": the next call's copying fails. Read: "armed", or an
+ * empty line.
  *
- * `works_ms` not 0: each call that would be held works for so long instead, and waits for
- * nobody.
+ * `works_ms` not 0: each call that would be held works for so long instead, and does not wait.
  */
 #include <linux/delay.h>
 #include <linux/module.h>

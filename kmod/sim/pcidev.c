@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A PCI function for each card, for tools that look cards up in sysfs as NVML
- * does. Configuration space alone: no BARs, no interrupts, nothing to drive.
+ * A PCI function for each card, for tools that look cards up in sysfs as NVML does. It has
+ * configuration space only: no BARs, no interrupts, nothing to drive.
  */
 #include <linux/pci.h>
 #include "nvsim.h"

@@ -52,7 +52,7 @@ static int registry_open(struct inode *inode, struct file *file)
 	return single_open(file, registry_show, pde_data(inode));
 }
 
-/* "name=value". As the driver's own: nobody is asked for a capability. */
+/* "name=value". Like the driver's own, it checks no capability. */
 static ssize_t registry_write(struct file *file, const char __user *buf, size_t size,
 			      loff_t *position)
 {

@@ -74,8 +74,8 @@ static u32 ops_enumerate(struct nv_gpu_info *info)
 }
 
 /*
- * What a caller leaves out is what happens to stand in the register: refused here, as a
- * client that the driver would not count in a reset of the card is no client of ours.
+ * An argument that the caller omits is whatever the register holds. Such a call is refused here:
+ * our bridge's client is always counted in a reset of the card.
  */
 static int ops_open_gpu(u32 gpu_id, void *sp, u8 reset_aware)
 {

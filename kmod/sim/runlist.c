@@ -2,10 +2,9 @@
 /*
  * Compute: a runlist per engine of a card, walked in virtual time.
  *
- * Every change of state first advances the walk to now, event by event and at
- * the exact nanosecond of each event, so shares do not depend on how late the
- * thread wakes up. Work is seen at the next scan of the rings, never earlier
- * than it was written.
+ * Every change of state first advances the walk to now, event by event and at the exact nanosecond
+ * of each. So shares do not depend on how late the thread wakes up. Work is seen at the next scan
+ * of the rings, never earlier than it was written.
  */
 #include <linux/hrtimer.h>
 #include <linux/kthread.h>
@@ -112,7 +111,7 @@ static void chan_finish(struct nvsim_chan *ch)
 	ch->busy_ns += ch->kernel_ns;
 	ch->tsg->last = ch;
 	WRITE_ONCE(*(u64 *)(ch->ring + RING_BUSY), ch->busy_ns);
-	/* who sees the completion sees the time that it took */
+	/* a reader that sees the completion also sees the time that it took */
 	smp_wmb();
 	WRITE_ONCE(*(u64 *)(ch->ring + RING_COMPLETED), ch->completed);
 }

@@ -30,7 +30,7 @@ struct nvsim_tsg {
 	struct nvsim_card *card;
 	struct runlist *rl;
 	struct list_head channels;
-	struct nvsim_chan *last;	/* whose kernel ran last; the next one's is next */
+	struct nvsim_chan *last;	/* channel whose kernel ran last; the next one follows */
 	struct nvsim_ctxsw_owner owner;
 	u64 slice_ns;
 	u64 busy_ns;

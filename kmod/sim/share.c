@@ -48,7 +48,7 @@ static bool may_dup(struct nvsim_object *obj, struct nvsim_client *asks)
 	return false;
 }
 
-/* rs_client.c: what is not composed takes the place of all that was there. */
+/* rs_client.c: a policy that is not composed replaces all that was there. */
 u32 nvsim_share_add(struct nvsim_client *client, struct nvsim_object *obj,
 		    const struct nv_share_policy *policy)
 {
@@ -349,7 +349,7 @@ u32 nvsim_export_object(struct nvsim_client *client, u32 hDevice, u32 handle, in
 	return status;
 }
 
-/* What comes to a place takes that of what is there; all of them, or none. */
+/* An object that comes to a place replaces the one there; all of them, or none. */
 static u32 export_list(struct nvsim_client *client, struct nvsim_file *nf,
 		       const struct nvsim_export_list *list)
 {

@@ -356,7 +356,7 @@ static u32 uvm_accept(void *p, struct uvm_space *s)
 	return NV_OK;
 }
 
-/* What is said of managed memory; it is not simulated, but that it is there. */
+/* Calls on managed memory: only its presence is simulated. */
 static u32 uvm_advise(void *p, struct uvm_space *s)
 {
 	return uvm_range_at(s, U64P(p, 0)) ? NV_OK : NV_ERR_INVALID_ADDRESS;
@@ -542,7 +542,7 @@ static void uvm_vm_close_managed(struct vm_area_struct *vma)
 
 	if (!vma_in_place(vma))
 		return;
-	/* The mm ends: what several processes share stays as long as one has the file. */
+	/* The mm ends: state that several processes share stays as long as one has the file. */
 	if (!current->mm && uf->flags & UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE)
 		return;
 	mutex_lock(&s->lock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What nvidia-uvm.ko asks of nvidia.ko: duplicates of memory, checks of names. */
+/* The calls of nvidia-uvm.ko into nvidia.ko: duplicates of memory, checks of names. */
 #include <linux/module.h>
 #include "nvsim.h"
 

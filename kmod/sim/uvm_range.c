@@ -272,7 +272,7 @@ u32 uvm_card_register(struct uvm_space *s, struct nvsim_card *card)
 	return status;
 }
 
-/* What is managed there goes to the host, what is mapped there is unmapped. */
+/* Managed memory there goes to the host, mapped memory is unmapped. */
 void uvm_card_unregister(struct uvm_space *s, struct nvsim_card *card)
 {
 	struct uvm_range *r;

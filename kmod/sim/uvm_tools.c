@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The second device of the simulated nvidia-uvm.ko: what profilers follow an address space
- * by. Who begins to has pages of its own pinned, to which the driver would write; here
- * nothing is written, for nothing happens that would be told.
+ * The second device of the simulated nvidia-uvm.ko, by which profilers follow an address space. A
+ * profiler has pages of its own pinned, to which the driver would write. Here nothing is written,
+ * because no event is simulated.
  */
 #include <linux/file.h>
 #include <linux/log2.h>
@@ -21,7 +21,7 @@ enum {
 
 struct tools_tracker {
 	struct file *space_file;
-	bool queue;		/* of events; else counters */
+	bool queue;		/* of events; otherwise of counters */
 	struct page **pages[2];
 	int count[2];
 };
