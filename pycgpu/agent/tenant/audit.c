@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the driver says that a container's processes hold, beside what the ledger has
- * of it. The tenant allocates its own clients and devices, and can put another
- * allocation in the place of one while the driver looks at it. Such memory is on no
- * account, but the driver's figure by process has it: seen on an H200 with
- * 580.159.04, a process with a context and 300 MiB, 818.0 MiB by GET_PID_INFO and
- * 518 + 300 in allocations.
+ * The driver's figure for what a container's processes hold, compared with the ledger. The tenant
+ * allocates its own clients and devices. It can put another allocation in the place of one while
+ * the driver looks at it. Such memory is on no account, but the driver's figure by process has it.
+ * Seen on an H200 with 580.159.04: for a process with a context and 300 MiB, GET_PID_INFO says
+ * 818.0 MiB, which is 518 + 300 in allocations.
  */
 #include <string.h>
 
@@ -13,7 +12,7 @@
 #include "tenant/tenant.h"
 
 #define OFTEN_NS 1000000000ULL
-/* so long after a call that can have become another; a page fault can hold it longer */
+/* the period after a call that can have become another; a page fault can hold it longer */
 #define LIKELY_NS 5000000000ULL
 #define SELDOM_NS 10000000000ULL
 
@@ -58,8 +57,9 @@ uint64_t held_bytes(uint32_t minor, const uint32_t *pids, uint32_t count)
 }
 
 /*
- * Holds more than it was given, and more than it is charged for: a limit may have shrunk.
- * Of a card that it was not given it holds nothing, unless a device became one of that.
+ * True if a process holds more than the container was given, and more than it is charged for: a
+ * limit may have shrunk. Of a card that was not given to it, a container holds nothing unless a
+ * device became one of that card.
  */
 static bool exceeds(struct container *c, uint32_t minor, uint64_t bytes)
 {
@@ -92,7 +92,7 @@ void audit(struct container *c)
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++)
 		more |= exceeds(c, minor, held[minor]);
 	c->audited_ns = now_ns();
-	/* twice, for a call can end and a limit shrink between the two figures */
+	/* twice, because a call can end and a limit shrink between the two figures */
 	if (more && c->exceeded)
 		processes_kill(c, "holds memory that it was not given");
 	else if (more)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Room in a container's tables, and what leaves them step by step. */
+/* Room in a container's tables, and the entries that leave them step by step. */
 #include <sched.h>
 
 #include "tenant/tenant.h"

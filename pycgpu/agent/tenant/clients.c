@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whose a container's clients may be. The driver knows a client by the process that allocated
- * it, by whose number its work stands in the log of context switches; the tenant performs the
- * allocation, so the agent hears of the client when it is used first, by whatever process. So
- * the number of whoever asks for one is noted beforehand, with the file that it asked through:
- * as long as that is open the client may live, also when the process has ended and the number
- * may be another's.
+ * Which processes may own a container's clients. The driver knows a client by the process that
+ * allocated it, and its log of context switches names the work by that number. The tenant performs
+ * the allocation, so the agent hears of a client at its first use, by any process. So the agent
+ * notes the number of a process that asks for a client, with the file it asked through. While that
+ * file is open the client may live, even when its process has ended and another has the number.
  *
- * The driver may have seen another file, put in that one's place meanwhile, so no number is
- * ever quite forgotten: what nobody else has had work under is whose it once was.
+ * The driver may have seen another file, put in that one's place meanwhile. So no number is ever
+ * quite forgotten: work under a number that no other container has belongs to its former owner.
  */
 #include "tenant/tenant.h"
 
@@ -23,10 +22,10 @@ struct note {
 	uint32_t file;
 };
 
-/* 1 MiB, of which is touched what there are numbers for. */
+/* 1 MiB, of which only the pages that hold noted numbers are touched. */
 struct clients {
-	uint64_t has[PID_END / WORD_BITS]; /* those in `note` */
-	uint64_t had[PID_END / WORD_BITS]; /* all that ever were */
+	uint64_t has[PID_END / WORD_BITS]; /* the numbers in `note` */
+	uint64_t had[PID_END / WORD_BITS]; /* every number that was ever noted */
 	struct note note[NOTES_MAX];
 	uint32_t count;
 };
@@ -84,7 +83,7 @@ void clients_forget(struct container *c, uint32_t file)
 		else
 			clients->note[kept++] = clients->note[i];
 	clients->count = kept;
-	/* the words of those that are left */
+	/* the words of the remaining notes */
 	for (i = 0; i < kept; i++)
 		put(clients->has, clients->note[i].pid);
 }

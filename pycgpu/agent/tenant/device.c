@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which of the driver's devices a descriptor of a tenant is, and a duplicate of it.
+ * Tells which of the driver's devices a tenant's descriptor is, and duplicates it.
  *
  * Any other file may lie in a file system of the tenant's own. FUSE asks its server at fstat() and
- * at every close(), and nothing ends that wait, not SIGKILL either. So a descriptor is looked at
- * where it is, by what the kernel knows already, and only the driver's are duplicated. A file that
- * a tenant puts there between look and duplicate is closed elsewhere: stranger.c.
+ * at every close(), and nothing ends that wait, not even SIGKILL. So the agent looks at a
+ * descriptor in place, by what the kernel knows already, and duplicates only the driver's files. If
+ * a tenant puts another file there between look and duplicate, stranger.c closes it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +49,7 @@ static int device_at(const struct statx *st, uint32_t *minor_out)
 }
 
 /*
- * Its file system may show us nothing of it, as FUSE does to all but its owner. But whose
+ * A file system may refuse us its attributes, as FUSE does to all but its owner. A process whose
  * descriptors we may not look at has none of the driver's by mistake.
  */
 static int unseen(const char *path, int err)
@@ -71,7 +71,7 @@ int device_behind(int tid, int fd, uint32_t *minor_out)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", tid, fd);
-	/* nothing is asked for: what the kernel has it tells */
+	/* ask for no attribute: the kernel then fills in what it has */
 	if (statx(AT_FDCWD, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &st))
 		return unseen(path, errno);
 	return device_at(&st, minor_out);

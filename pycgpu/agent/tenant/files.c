@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which open file a descriptor of a tenant is, and when it is gone, without
- * holding it: a duplicate would keep the driver from cleaning up.
+ * Tells which open file a tenant's descriptor is, and when that file is gone, without holding it. A
+ * duplicate would keep the driver from cleaning up.
  *
- * An epoll instance does that. It holds no reference on the files that it
- * watches and forgets a file at its last close; kcmp(KCMP_EPOLL_TFD) tells
- * whether a descriptor is a watched file, and fdinfo lists those still there.
- * A file is watched under a descriptor of ours that is closed at once; its
- * number, door.tfd_base + the core's number of the file, finds it again.
+ * An epoll instance does that. It holds no reference on the files that it watches, and forgets a
+ * file at its last close. kcmp(KCMP_EPOLL_TFD) tells whether a descriptor is a watched file, and
+ * fdinfo lists those still there. A file is watched under a descriptor of ours that is closed at
+ * once. Its number, door.tfd_base + the core's number of the file, finds it again.
  *
- * A driver whose UVM device cannot be polled leaves no such way: there a
- * duplicate is held while somebody has the file.
+ * If the driver's UVM device cannot be polled this way is closed. Then the agent holds a duplicate
+ * while a process has the file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -91,7 +90,9 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 			 cgpu_tenant_open(&c->tenant, device, minor, (uint32_t)p->pid);
 		change_end();
 		pthread_mutex_unlock(&door.lock);
-		/* before it is watched: what is watched and no file of ours would stay so */
+		/*
+		 * before it is watched: a watched file that is not in the table would stay watched
+		 */
 		if (number) {
 			c->file[number].device = device;
 			c->file[number].minor = minor;
@@ -133,7 +134,7 @@ void file_put(struct container *c, uint32_t number)
 	pthread_mutex_unlock(&c->files_lock);
 }
 
-/* A pidfd of the process that had it last, the caller's to close, and its numbers. */
+/* Returns a pidfd of the process that had it last, and its numbers. The caller closes the pidfd. */
 static int last_seen(struct container *c, uint32_t number, int *pid, int *fd)
 {
 	struct file *file = &c->file[number];
@@ -197,14 +198,16 @@ int duplicate(struct container *c, struct process *p, int tid, bool thread_table
 {
 	int pidfd, got = 0;
 
-	/* of one that was seen there the other look says the same, and takes three times as long */
+	/*
+	 * for a file seen there before, the other look says the same and takes three times as long
+	 */
 	if (!file_is_known(c, p, tid, fd))
 		got = device_behind(tid, fd, minor);
 	if (got < 0)
 		return got;
 	if (!thread_table)
 		return device_take(c, p->pidfd, fd, device, minor);
-	/* Linux 6.9 and newer; before, such a thread is refused */
+	/* Linux 6.9 and newer; an older kernel refuses such a thread */
 	pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
 	if (pidfd < 0)
 		return -EPERM;
@@ -221,7 +224,7 @@ void file_gone(struct container *c, uint32_t number)
 
 	managed_unbind(c, number);
 	c->file[number].used = false;
-	/* a number that the state has is never another's */
+	/* a number that the state has never names another file */
 	if (held >= 0)
 		close(held);
 	pthread_mutex_lock(&door.lock);
@@ -237,7 +240,7 @@ void files_end(struct container *c)
 {
 	uint32_t i;
 
-	/* others may have been sent one */
+	/* other processes may have been sent the file */
 	for (i = 1; i < FILES_MAX; i++)
 		if (c->file[i].used && c->file[i].held >= 0)
 			managed_withdraw(c, i);
@@ -250,7 +253,7 @@ void files_end(struct container *c)
 	close(c->epoll);
 }
 
-/* NULL if it is listed no more. */
+/* Return: NULL if it is no longer listed. */
 static struct process *still_listed(struct container *c, struct process *wanted)
 {
 	struct process *p;
@@ -260,7 +263,7 @@ static struct process *still_listed(struct container *c, struct process *wanted)
 	return p;
 }
 
-/* What was under way is nobody's, and no file is the core's that is none here. */
+/* Drops what was under way, and every file of the core's that is not in this table. */
 void files_adopt(struct container *c)
 {
 	uint32_t i;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A container was killed: whoever has one of its files is looked for, wherever that is, and killed
- * too. What is given on meanwhile is found by the next look.
+ * After a container is killed, the agent looks for each process that has one of its files, wherever
+ * it is, and kills it too. The next look finds files that were passed on meanwhile.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -13,13 +13,13 @@
 #include "tenant/round.h"
 
 enum {
-	/* who holds files of a container that was killed is looked for until nobody is found */
+	/* the agent looks for holders of a killed container's files until it finds none */
 	HOLDERS_LOOKS = 3,
 	HOLDERS_PAUSE_NS = 100000000,
 	HOLDERS_PAUSE_MAX_NS = 999999999
 };
 
-/* The next of the container's files that may be this one, and a duplicate of its `held`. */
+/* The next of the container's files that may be this one, with a duplicate in `held`. */
 static uint32_t find_file(struct container *c, uint32_t number, uint32_t device, uint32_t minor,
 			  int *held)
 {
@@ -67,7 +67,7 @@ static void *kill_holders(void *data)
 	uint32_t killed, none = 0;
 
 	prctl(PR_SET_NAME, "cgpud-end");
-	/* what is killed still has its files for a moment, and may have given them on */
+	/* a killed process keeps its files for a moment, and may have passed them on */
 	while (door.running && none < HOLDERS_LOOKS) {
 		struct round all = { c, kill_holder, &killed, 0, false };
 
@@ -75,11 +75,11 @@ static void *kill_holders(void *data)
 		round_everybody(&all);
 		none = killed ? 0 : none + 1;
 		nanosleep(&pause, NULL);
-		/* or does not end for as long as a file system of its own likes */
+		/* or a file system of its own keeps it from ending */
 		pause.tv_nsec = pause.tv_nsec < HOLDERS_PAUSE_MAX_NS / 2 ?
 				2 * pause.tv_nsec : HOLDERS_PAUSE_MAX_NS;
 	}
-	/* the next agent goes on with it */
+	/* the next agent resumes this search */
 	if (!door.running)
 		return NULL;
 	pthread_mutex_lock(&door.lock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A container's own thread is told to look at it: lifecycle.c has what it does then. */
+/* Wakes a container's own thread to look at it; lifecycle.c has what that thread does. */
 #include "tenant/tenant.h"
 
 void keeper_call(struct container *c)

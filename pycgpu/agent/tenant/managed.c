@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Managed memory is unmapped by munmap, by another mapping over it, by exec and
- * by exit, none of which is worth a notification each. What /proc says is
- * mapped is taken instead, before anything is refused and now and then. The
- * other way round it finds what was mapped past us, by a descriptor exchanged
- * between our look at it and the kernel's.
+ * Managed memory is unmapped by munmap, by another mapping over it, by exec and by exit; notifying
+ * each would cost too much. The agent reads from /proc what is mapped, before it refuses anything
+ * and now and then. The same look finds memory that was mapped past us, through a descriptor
+ * exchanged between our look and the kernel's.
  *
- * The driver lets a file of the UVM device map into one address space alone: that of
- * the process that initialised it, which need not be the one that uses the file now,
- * and which outlives its process while somebody holds a file that UVM_MM_INITIALIZE
- * tied to it, or shares it. So that address space is followed, not a process: an open
- * /proc/PID/maps shows it whatever program the process executes, and when the process
- * is gone an open /proc/PID/mem still tells whether it lives, by the error of a read.
+ * The driver lets a UVM file map into one address space alone: that of the process that initialised
+ * it. That process need not be the one that uses the file now. The address space outlives its
+ * process while another process shares it, or holds a file that UVM_MM_INITIALIZE tied to it. So
+ * the agent follows the address space, not a process. An open /proc/PID/maps shows it whatever
+ * program the process executes. When the process is gone, the error of a read from an open
+ * /proc/PID/mem still tells whether it lives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,13 +30,14 @@
 enum {
 	RECENT_NS = 5000000,
 	SPANS_FIRST = 256,
-	STEP = 256, /* ranges that are listed at once */
-	AT_ONCE_NS = 500000 /* whoever waits for door.lock gets it then */
+	STEP = 256, /* ranges listed at once */
+	AT_ONCE_NS = 500000 /* then a thread that waits for door.lock gets it */
 };
 
 /*
- * Whose process ended is seen no more, though another that was begun in it may map what it likes:
- * then it loses its cards, and whoever gives them back all the time ends.
+ * If a file's process has ended the agent no longer sees its address space, though another process
+ * begun in it may map into it. Then the address space loses its cards. A container that returns
+ * them all the time is ended.
  */
 #define BLIND_MAX_NS 10000000000ULL
 #define BLIND_END_NS 60000000000ULL
@@ -46,17 +46,17 @@ struct span {
 	uint64_t base, end;
 };
 
-/* At what /proc has of a file's address space. */
+/* A look at what /proc shows of a file's address space. */
 struct look {
 	uint64_t began_ns;
-	uint64_t newest; /* range then, by its serial */
+	uint64_t newest; /* serial of the newest range at that time */
 };
 
-/* As many as there are: what was left out would count as unmapped. */
+/* Holds every span: one left out would count as unmapped. */
 struct spans {
 	struct span *at;
 	uint32_t count, capacity;
-	bool lost; /* no memory for one */
+	bool lost; /* there was no memory for a span */
 };
 
 static void add_span(struct spans *spans, uint64_t base, uint64_t end)
@@ -77,9 +77,9 @@ static void add_span(struct spans *spans, uint64_t base, uint64_t end)
 }
 
 /*
- * Shared mappings of the UVM device, of which the driver makes none whose place in the
- * file is not its address. What is shown as the file's name is the tenant's to choose: it
- * can rename or bind a node, and make another. Return: false: nothing can be read.
+ * Shared mappings of the UVM device. The driver makes none whose offset in the file is not its
+ * address. The tenant chooses the file name that is shown: it can rename or bind a node, and make
+ * another. Return: false: nothing can be read.
  */
 static bool mappings(int maps_fd, struct spans *spans)
 {
@@ -109,7 +109,7 @@ static bool mappings(int maps_fd, struct spans *spans)
 	return read;
 }
 
-/* Nothing is mapped at 0: EIO. Of an address space that is gone nothing is read at all. */
+/* Address 0 is never mapped: a read gives EIO; it gives 0 bytes if the address space is gone. */
 static bool lives(int mem_fd)
 {
 	char byte;
@@ -137,12 +137,12 @@ void managed_unbind(struct container *c, uint32_t number)
 	file->blind_ns = 0;
 	file->space++;
 	c->spaces--;
-	/* a number that the state has is never another's */
+	/* a number that the state has never names another file */
 	close(maps);
 	close(mem);
 }
 
-/* A duplicate of the file's `mem`, or -1; *space is what it is bound to. */
+/* A duplicate of the file's `mem`, or -1; *space is the address space that it is bound to. */
 static int bound_to(struct container *c, uint32_t number, struct process **owner,
 		    uint32_t *space)
 {
@@ -157,7 +157,7 @@ static int bound_to(struct container *c, uint32_t number, struct process **owner
 	return mem;
 }
 
-/* Return: 0, -EMFILE, -EAGAIN: it is bound to another by now. */
+/* Return: 0, -EMFILE, -EAGAIN: it is bound to another address space by now. */
 static int bind_space(struct container *c, uint32_t number, uint32_t space,
 		      struct process *p, int maps, int mem)
 {
@@ -183,7 +183,7 @@ static int bind_space(struct container *c, uint32_t number, uint32_t space,
 	return err;
 }
 
-/* The driver's answer to what changes nothing: no card has this number. */
+/* The driver's answer to a call that changes nothing: no card has this number. */
 static bool is_initialized(int fd)
 {
 	struct uvm_unregister_gpu params = { .rmStatus = NV_ERR_ILLEGAL_ACTION };
@@ -203,7 +203,7 @@ int managed_bind(struct container *c, uint32_t number, struct process *p, int ti
 
 	maps = open_of(p->pid, "maps");
 	mem = open_of(p->pid, "mem");
-	/* its first thread may have ended, and has no address space any more */
+	/* the process's first thread may have ended, and then has no address space */
 	if (maps < 0 || pread(maps, &byte, 1, 0) != 1) {
 		if (maps >= 0)
 			close(maps);
@@ -234,18 +234,18 @@ int managed_bind(struct container *c, uint32_t number, struct process *p, int ti
 }
 
 /*
- * Of a file that no process has a descriptor of the address space may live all the same: a
- * mapping of it, a call that is under way, a message that nobody has received or a ring of
- * io_uring keep it open, and nothing tells. So it loses the cards before it is forgotten: what
- * UVM has of their memory, by whatever object, is given back. Of one that lives no longer this
- * is what closing it does. Waits for as long as a tenant holds the lock of its mappings.
+ * A file's address space may live though no process has a descriptor of the file. A mapping, a call
+ * that is under way, an unreceived message or an io_uring can keep the file open, and nothing
+ * tells. So the address space loses its cards before the file is forgotten, and UVM gives back what
+ * it has of their memory. For an address space that is gone, closing the file does the same. Waits
+ * for as long as a tenant holds the lock of its mappings.
  */
 bool managed_withdraw(struct container *c, uint32_t number)
 {
 	bool asked = true;
 	uint32_t minor;
 
-	/* elsewhere the number is another call's */
+	/* on another device the number is another call's */
 	if (c->file[number].device != CGPU_DEVICE_UVM)
 		return true;
 	c->withdrawing_ns = now_ns();
@@ -255,7 +255,7 @@ bool managed_withdraw(struct container *c, uint32_t number)
 		if (!rm_device(minor))
 			continue;
 		memcpy(&params.gpu, door.host.topology.gpu[minor].uuid, sizeof(params.gpu));
-		/* refused: it has no such card, or is no address space at all */
+		/* refused: it has no such card, or is not an address space */
 		asked &= !ioctl(c->file[number].held, UVM_UNREGISTER_GPU, &params);
 	}
 	c->withdrawing_ns = 0;
@@ -308,7 +308,7 @@ bool managed_is_as_told(struct container *c, uint32_t number, int fd)
 	bound = c->file[number].owner;
 	params.flags = c->file[number].flags;
 	pthread_mutex_unlock(&c->files_lock);
-	/* of what is initialised the driver says only whether it was with the same flags */
+	/* for an initialised file the driver says only whether the flags are the same */
 	return bound && is_initialized(fd) && !ioctl(fd, UVM_INITIALIZE, &params) &&
 	       params.rmStatus == NV_OK;
 }
@@ -341,8 +341,8 @@ void managed_settle(struct container *c)
 }
 
 /*
- * Answered when the look began, or not long before: the mmap may not have happened then.
- * Of more calls than are remembered nothing is known.
+ * True if the call was answered after the look began, or shortly before: its mmap may not have
+ * happened then. Also true if more calls are recent than are remembered.
  */
 static bool is_recent(struct container *c, uint32_t number, uint64_t base, uint64_t began_ns)
 {
@@ -357,7 +357,7 @@ static bool is_recent(struct container *c, uint32_t number, uint64_t base, uint6
 	return false;
 }
 
-/* What is left of `spans` without `holes`, both sorted. */
+/* `spans` without `holes`, both sorted. */
 static void without(const struct spans *spans, const struct spans *holes, struct spans *out)
 {
 	uint32_t first = 0, i, j;
@@ -381,8 +381,8 @@ static void without(const struct spans *spans, const struct spans *holes, struct
 }
 
 /*
- * Managed memory that the ledger has of a file, sorted; with `look` what had been mapped
- * before it alone. Others get door.lock after each step: of many ranges a walk takes long.
+ * The managed memory that the ledger has of a file, sorted. With `look`, only what had been mapped
+ * before it. Releases door.lock after each step, because a walk over many ranges takes long.
  * Context: files_lock.
  */
 static void list(struct container *c, uint32_t number, const struct look *look,
@@ -443,7 +443,7 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	pthread_mutex_lock(&door.lock);
 	since_ns = now_ns();
 	make_room(c);
-	/* without memory nothing is taken for gone, nor for new */
+	/* without memory no range counts as gone or as new */
 	for (i = 0; i < diff.count && !mapped->lost; i++) {
 		do {
 			change_begin(c, NULL);
@@ -456,8 +456,8 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	pthread_mutex_unlock(&door.lock);
 	/*
 	 * Only a file with a card can have any. What another file of the process has announced is
-	 * not known, for it may have mapped that in the address space of before a program was
-	 * executed: nobody could tell the one from the other.
+	 * not known. That file may have mapped it in the address space from before an exec, and the
+	 * agent could not tell the two apart.
 	 */
 	if (cards)
 		list(c, number, NULL, &known);
@@ -482,7 +482,7 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	return fits;
 }
 
-/* Return: NULL, or what it did. */
+/* Return: NULL, or what the container did. */
 static const char *sweep_file(struct container *c, uint32_t number)
 {
 	struct file *file = &c->file[number];
@@ -505,9 +505,9 @@ static const char *sweep_file(struct container *c, uint32_t number)
 		read = maps >= 0 && mem >= 0;
 	}
 	pthread_mutex_unlock(&c->files_lock);
-	/* of a file that nobody initialised nothing is mapped */
+	/* a file that no process has initialised has no mappings */
 	if (maps >= 0 && mem >= 0) {
-		/* if not, and it lives, all that was mapped there still is */
+		/* if it cannot be read and lives, all its mappings are still there */
 		read = mappings(maps, &mapped);
 		maps = -1;
 		if (!read && !lives(mem)) {

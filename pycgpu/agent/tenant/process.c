@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The processes of a container that have used the driver, and their descriptors. Each is
- * known by a pidfd, so that its number cannot be another's; a thread by its process,
- * unless it has a table of descriptors of its own.
+ * The processes of a container that have used the driver, and their descriptors. Each is known by a
+ * pidfd, so that its number cannot name another process. A thread is known by its process, unless
+ * it has a table of descriptors of its own.
  *
- * The filter also notifies calls on other files, by whatever processes there are. Those
- * are known for the time of the call alone: a container may have made any number of them.
+ * The filter also notifies calls on other files, by any process. The agent knows those for the time
+ * of the call alone, because a container may have made any number of them.
  *
- * While a process executes a program the kernel lets nobody compare or copy its descriptors,
- * and that lasts as long as there is memory to give back, and reads of a file system that is
- * the tenant's own are under way: no lock is held by who asks for it.
+ * While a process executes a program, the kernel lets no other process compare or copy its
+ * descriptors. That lasts while memory is given back and while reads from a file system of the
+ * tenant's are under way. So a thread that asks for those descriptors holds no lock.
  */
 #include <errno.h>
 #include <poll.h>
@@ -28,7 +28,7 @@ static long same_table(int a, int b)
 	return syscall(SYS_kcmp, a, b, KCMP_FILES, 0, 0);
 }
 
-/* A number that was a thread's may be a process' by now that shares its descriptors alone. */
+/* A thread's number may by now name a process that shares its descriptors alone. */
 static bool is_thread_of(const struct process *p, int tid)
 {
 	return p->pid == tid || (!same_table(p->pid, tid) &&
@@ -52,7 +52,7 @@ int tgid_of(int tid)
 	return tgid;
 }
 
-/* One that has ended and whose parent has not asked for it is not. */
+/* A zombie is not alive. */
 static bool is_alive(const struct process *p)
 {
 	struct pollfd end = { p->pidfd, POLLIN, 0 };
@@ -88,10 +88,10 @@ static struct process *open_process(int pid)
 	return p;
 }
 
-/* One that is not listed, or no more. */
+/* A process that is not listed, or no longer. */
 static void free_process(struct process *p)
 {
-	/* a number that the state has is never another's */
+	/* a number that the state has never names another process */
 	if (p->pidfd >= 0)
 		close(p->pidfd);
 	if (p->listed)
@@ -101,8 +101,8 @@ static void free_process(struct process *p)
 }
 
 /*
- * What is listed is part of the state; all others are known for the time of a call. Takes over
- * `p`, and what it has. Context: process_lock. Return: what is listed, NULL: there are too many.
+ * A listed process is part of the state; all others are known for the time of a call. Takes over
+ * `p`, and what it has. Context: process_lock. Return: the listed one, NULL: there are too many.
  */
 static struct process *list(struct container *c, struct process *p)
 {
@@ -137,7 +137,7 @@ struct process *process_add(struct container *c, int pid)
 	return p;
 }
 
-/* The process that a thread was seen in last, for its caller to use. */
+/* The process that a thread was seen in last; the caller may use it. */
 static struct process *recent(struct container *c, int tid)
 {
 	struct process *p;
@@ -153,7 +153,7 @@ static struct process *recent(struct container *c, int tid)
 	return p;
 }
 
-/* A listed one, for its caller to use, where the thread is looked for next. */
+/* A listed process that the caller may use, to look for the thread there next. */
 static struct process *find_for(struct container *c, int pid, int tid)
 {
 	struct process *p;
@@ -199,7 +199,7 @@ struct process *process_keep(struct container *c, struct process *p, int tid)
 	if (p->listed)
 		return p;
 	pthread_mutex_lock(&c->process_lock);
-	/* another thread of it was here meanwhile */
+	/* another thread of the process was here meanwhile */
 	kept = find(c, p->pid);
 	if (kept) {
 		kept->users++;
@@ -242,7 +242,7 @@ void processes_reap(struct container *c)
 
 	pthread_mutex_lock(&c->process_lock);
 	for (at = &c->processes; (p = *at);) {
-		/* calls of its that are in hand use it */
+		/* calls of the process that are in hand use it */
 		if (p->pidfd >= 0 && !p->users && !is_alive(p)) {
 			pidfd = p->pidfd;
 			p->pidfd = -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Who has a file of the driver's: every process and thread is asked, in /proc. What is not the
- * driver's is not touched.
+ * Finds the processes that have a file of the driver's, by asking every process and thread in
+ * /proc. It touches no file that is not the driver's.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,7 @@ static bool is_late(struct round *r)
 	return r->ran_out;
 }
 
-/* Return: what `found` did last; true: it could not be looked at, or not to its end. */
+/* Return: what `found` did last; true: the table could not be read, or not to its end. */
 static bool descriptors(struct round *r, int pid, int tid)
 {
 	struct dirent *link;
@@ -50,8 +50,8 @@ static bool descriptors(struct round *r, int pid, int tid)
 }
 
 /*
- * A process's first thread may have ended, and has no descriptors any more; and any may have
- * made a table of its own. Return: as above.
+ * A process's first thread may have ended, and then has no descriptors. Any thread may have made a
+ * table of its own. Return: as above.
  */
 static bool threads(struct round *r, int pid)
 {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A file that a tenant put in the place of one of the driver's, while the agent took that. Who
- * closes it may wait for as long as the tenant likes, and survive SIGKILL; a thread of the agent
- * that did would keep all descriptors of the agent open when that ends. So a process closes it
- * that shares nothing with the agent but these, and is forgotten.
+ * Closes a file that a tenant put in the place of one of the driver's while the agent took that. A
+ * process that closes it may wait for as long as the tenant likes, and survive SIGKILL. If a thread
+ * of the agent did that, all the agent's descriptors would stay open when the agent ends. So a
+ * forked process closes the file; it shares only the descriptors with the agent, which then forgets
+ * it.
  *
- * No program closes a descriptor while another of its threads uses it, but by mistake: a container
- * that goes on doing it is killed.
+ * A correct program does not close a descriptor while another of its threads uses it. A container
+ * that goes on doing so is killed.
  */
 #include <sched.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ static void close_it(const void *fd)
 
 void stranger_close(struct container *c, int fd)
 {
-	/* without a process it stays open: that holds up nobody */
+	/* without a process it stays open, which holds up nothing */
 	aside(CLONE_FILES, "cgpud-stranger", close_it, &fd);
 	if (__atomic_add_fetch(&c->strangers, 1, __ATOMIC_RELAXED) >= STRANGERS_MAX)
 		processes_kill(c, "exchanges descriptors under its calls");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What of a container's is gone: its processes, its files, its managed memory. Files that an epoll
- * instance watches are gone when it says so; of those that are held somebody else must have one.
+ * Finds which of a container's processes, files and managed memory are gone. A file that an epoll
+ * instance watches is gone when it says so. A file that the agent holds is in use only while
+ * another process has it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +20,14 @@
 #define CALL_PATIENCE_NS 500000000ULL
 #define OWN_PATIENCE_NS 10000000000ULL
 
-/* A file that nobody was found to have where it was seen last. */
+/* A file that was not found where it was seen last. */
 struct lost {
 	uint32_t number, seen;
 	int held;
 	bool found;
 };
 
-/* All of a container's, by the kernel's order of files. */
+/* All files of a container, by the kernel's order. */
 struct search {
 	struct lost lost[FILES_MAX];
 	uint32_t count, left;
@@ -74,7 +75,7 @@ static bool holds(struct container *c, int pid, int tid, int fd, int device, uin
 	lost = device == CGPU_DEVICE_UVM ? find_lost(search, tid, fd) : NULL;
 	if (!lost)
 		return false;
-	/* by a process's number its first thread's table is meant */
+	/* a process's number means its first thread's table */
 	if (tid == pid && process_exists(c, pid)) {
 		pthread_mutex_lock(&c->files_lock);
 		c->file[lost->number].process = process_add(c, pid);
@@ -92,13 +93,16 @@ static void forget(struct container *c, uint32_t number, uint32_t seen)
 	if (!managed_withdraw(c, number))
 		return;
 	pthread_mutex_lock(&c->files_lock);
-	/* one that came to somebody meanwhile is no more gone */
+	/* a file that came to another process meanwhile is no longer gone */
 	if (c->file[number].seen == seen && !c->file[number].users)
 		file_gone(c, number);
 	pthread_mutex_unlock(&c->files_lock);
 }
 
-/* Of what nobody has where it was last; what cannot be seen is given up. Context: look_lock. */
+/*
+ * Lists held files that are no longer where they were seen last. Forgets a file whose address space
+ * cannot be seen. Context: look_lock.
+ */
 static void list_lost(struct container *c, struct search *search)
 {
 	uint32_t i;
@@ -158,9 +162,9 @@ static void sweep_watched(struct container *c)
 }
 
 /*
- * What a child inherited or somebody was sent is found by a look at everybody's descriptors: one
- * for all such files, and for so long, as anybody may have millions. Who is looked for longer is
- * taken for gone if it is the container's own thread that looks. Context: look_lock.
+ * A file that a child inherited or a process was sent is found by a look at all descriptors. One
+ * look serves all such files, and its time is bounded, because a process may have millions. If the
+ * container's own thread looks, a file not found in that time counts as gone. Context: look_lock.
  */
 static void sweep_held(struct container *c, uint64_t patience_ns, bool own)
 {
@@ -193,13 +197,13 @@ static bool take_in_time(pthread_mutex_t *lock, uint64_t patience_ns)
 	return !pthread_mutex_timedlock(lock, &until);
 }
 
-/* `own`: by the container's own thread, for which nobody waits. */
+/* `own`: called by the container's own thread, for which no call waits. */
 static void sweep(struct container *c, bool managed, bool own)
 {
 	uint64_t patience_ns = own ? OWN_PATIENCE_NS : CALL_PATIENCE_NS;
 	const char *why = NULL;
 
-	/* of two looks at what is mapped the older must not be taken for the newer */
+	/* the older of two looks at what is mapped must not replace the newer */
 	pthread_mutex_lock(&c->sweep_lock);
 	pthread_mutex_lock(&c->files_lock);
 	processes_reap(c);

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * USERD of a tenant's channels holds GP_GET and GP_PUT. It lies in memory that the
- * channel's allocation names, and the agent maps that for itself: the tenant's client
- * shares it with the agent's, which duplicates it below its own device, and shares it no
- * longer. So a look is one load, over the bus where the memory is the card's, and nothing
- * that the tenant does with its own mapping delays or misleads it. By /proc/PID/mem it
- * would be the driver's method for accesses to its mappings, which takes some 12 us (H100,
- * 580.159.04), reads elsewhere before 570, and in early 595 follows a null pointer
+ * USERD of a tenant's channels holds GP_GET and GP_PUT. It lies in memory that the channel's
+ * allocation names, and the agent maps that memory for itself. The tenant's client shares it with
+ * the agent's, which duplicates it below its own device; then the sharing ends. So a look is one
+ * load, over the bus where the memory is the card's. Nothing that the tenant does with its own
+ * mapping delays or misleads it.
+ *
+ * A read of /proc/PID/mem would call the driver's access method of its mappings. That takes some 12
+ * us (H100, 580.159.04), reads elsewhere before 570, and follows a null pointer in early 595
  * (NVIDIA/open-gpu-kernel-modules issue 1107).
  *
- * The duplicate keeps the memory: its charge is held for as long.
+ * The duplicate keeps the memory, so the memory stays charged as long.
  *
- * Whoever has a compute channel whose USERD cannot be had counts as one that always works.
+ * A container with a compute channel whose USERD is out of reach counts as always working.
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,14 +24,14 @@
 #include "tenant/tenant.h"
 
 enum {
-	/* CUDA 13 has 2 MiB for all channels of a context; nothing larger is kept alive */
+	/* CUDA 13 has 2 MiB for all channels of a context; the agent keeps nothing larger alive */
 	MEMORY_MAX = 4 << 20,
-	/* of memory whose size is not known: the host's is charged with what lists its pages */
+	/* for memory of unknown size: the host is charged with the list of its pages */
 	WINDOW = 64 << 10,
 	LOOSE_MAX = 64
 };
 
-/* The agent's own of one memory. */
+/* The agent's own mapping of one memory. */
 struct borrowed {
 	uint32_t object, serial; /* the tenant's memory; 0: none */
 	uint32_t charge;         /* one reference, 0: none */
@@ -40,7 +41,7 @@ struct borrowed {
 	uint64_t offset, length; /* in the memory */
 };
 
-/* Of a container; all under door.lock. */
+/* The mappings of a container; all under door.lock. */
 struct userds {
 	struct cgpu_userds core;
 	struct cgpu_demand_channel demand[CGPU_USERD_CHANNELS];
@@ -50,8 +51,8 @@ struct userds {
 };
 
 /*
- * In the place of one reference that a thread holds another, or none; of 0, none, there are
- * some. Context: a change. Return: false: there is no such place.
+ * Replaces one reference that a thread holds by another, or by none. Of 0, none, there are some.
+ * Context: a change. Return: false: there is no such place.
  */
 static bool change_loose(struct container *c, uint32_t from, uint32_t to)
 {
@@ -94,7 +95,7 @@ static bool map(struct borrowed *b, uint32_t minor, uint64_t offset, uint64_t le
 	return b->at;
 }
 
-/* What was made of it is in *b, and the caller's to give back. Return: false: not all. */
+/* *b has what was made, and the caller must give it back. Return: false: not all was made. */
 static bool borrow(struct borrowed *b, int fd, const struct cgpu_userd_channel *channel,
 		   uint32_t minor, bool below_subdevice, uint64_t bytes)
 {
@@ -125,8 +126,8 @@ static bool is_there(const struct container *c, const struct borrowed *b)
 }
 
 /*
- * What the channel is in, and a reference of its charge. Context: door.lock. Return:
- * false: it can be read already, needs not be, or is not to be had.
+ * The memory that the channel is in, and a reference of its charge. Context: door.lock. Return:
+ * false: it can be read already, need not be, or cannot be had.
  */
 static bool plan(struct container *c, uint32_t number, struct borrowed *b,
 		 struct cgpu_userd_channel *channel, uint32_t *minor, bool *below_subdevice,
@@ -143,7 +144,7 @@ static bool plan(struct container *c, uint32_t number, struct borrowed *b,
 		return false;
 	*minor = o->card;
 	b->object = cgpu_object_find(objects, channel->hClient, channel->hMemory);
-	/* by the channel's own handle: RM's memory, which nobody can duplicate */
+	/* by the channel's own handle: it is RM's memory, which cannot be duplicated */
 	if (!b->object || b->object == channel->object)
 		return false;
 	memory = cgpu_object_at(objects, b->object);
@@ -179,7 +180,7 @@ static void borrow_for(struct container *c, int fd, uint32_t number)
 	pthread_mutex_unlock(&door.lock);
 	had = borrow(&b, fd, &channel, minor, below_subdevice, bytes);
 	pthread_mutex_lock(&door.lock);
-	/* what was duplicated may be another memory, which got the handle meanwhile */
+	/* the handle may name another memory by now, and that may have been duplicated */
 	if (had && is_there(c, &b))
 		at = cgpu_userd_mapped(&c->userds->core, channel.hClient, channel.hMemory,
 				       b.offset, b.length);
@@ -279,7 +280,7 @@ void userd_borrow_again(struct container *c)
 	pthread_mutex_unlock(&door.lock);
 }
 
-/* Context: door.lock. Return: the number of one that nobody needs, CGPU_USERD_NONE. */
+/* Context: door.lock. Return: the number of a mapping that no channel needs, CGPU_USERD_NONE. */
 static uint32_t find_unneeded(const struct container *c)
 {
 	uint32_t i;
@@ -312,7 +313,7 @@ void userd_release(struct container *c)
 		if (held)
 			memset(&c->userds->map[number], 0, sizeof(b));
 		change_end();
-		/* so many threads do the same: at the next look */
+		/* so many threads do the same: try again at the next look */
 		if (!held)
 			break;
 		cgpu_userd_unmapped(&c->userds->core, number);
