@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the scheduler is told of containers: promises, open cards, new groups. Those of a group
- * are one to it, by the leader's slots.
+ * Informs the scheduler of containers: promises, open cards, new groups. A container group is one
+ * to the scheduler, by the leader's slots.
  */
 #include "gate/gate.h"
 
@@ -10,7 +10,7 @@
 enum {
 	/* a slice that is set before its group runs does not last */
 	RESEND_NS = 20000000,
-	/* no sooner again: sending takes the driver's time, and so a neighbour's */
+	/* not before this has passed: sending takes the driver's time, and so a neighbour's */
 	RESEND_AGAIN_NS = 250000000
 };
 
@@ -50,7 +50,7 @@ void tell_open(struct container *c, uint32_t minor)
 	cgpu_sched_open(&door.sched[minor], slot, open, groups, now_ns());
 }
 
-/* What the leader of a group has freed is its members' own. */
+/* A channel group that the leader has freed becomes its members' own. */
 static void hand_down(struct container *leader)
 {
 	int i;
@@ -91,7 +91,7 @@ void refresh(struct container *c)
 
 		if (!c->grant[i].present || c->ending)
 			continue;
-		/* one for another leaves their number */
+		/* a group that replaces another leaves the number unchanged */
 		if (renewed) {
 			cgpu_sched_renewed(&door.sched[i], c->grant[i].entity);
 			pthread_cond_broadcast(&door.changed);
@@ -121,7 +121,7 @@ void resend(struct container *c)
 	c->resend_ns = again_ns > soon_ns ? again_ns : soon_ns;
 }
 
-/* Somebody of its group does, it being the leader, or alone. */
+/* True if a container of the group does; `c` leads the group, or is alone. */
 static bool runs_groups(const struct container *c, uint32_t minor)
 {
 	int k;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A container's channels are taken off the card and put back, through the agent's
- * own client. governor.c says when.
+ * Takes a container's channels off the card and puts them back, through the agent's own client.
+ * governor.c says when.
  *
- * All that is shut is listed in the state: the watchdog, or an agent after this one, opens it.
+ * The state lists all channels that are shut, so that the watchdog, or an agent after this one, can
+ * open them.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -25,8 +26,8 @@ struct shut {
 
 static struct shut shut[CGPU_MAX_CARDS];
 /*
- * Held from when channels are marked until the driver has been told, or a gate that is
- * opened and one that is shut could pass each other. Taken before door.lock.
+ * Held from when channels are marked until the driver has been told. Otherwise a gate that opens
+ * and one that shuts could pass each other. Taken before door.lock.
  */
 static pthread_mutex_t gate_lock[CGPU_MAX_CARDS];
 
@@ -63,7 +64,7 @@ void gates_open_all(void)
 
 	for (minor = 0; minor < CGPU_MAX_CARDS; minor++) {
 		count = atomic_load(&shut[minor].count);
-		/* one at a time: a channel that is gone must not spoil the others' call */
+		/* one at a time: a channel that is gone must not spoil the call for the others */
 		if (count && gate(minor, false, shut[minor].channel, count))
 			for (i = 0; i < count; i++)
 				gate(minor, false, &shut[minor].channel[i], 1);
@@ -76,7 +77,7 @@ void gates_adopt(struct container *c)
 	struct cgpu_objects *objects = &c->tenant.objects;
 	uint32_t i;
 
-	/* whoever was shut is open: gates_open_all() */
+	/* gates_open_all() has opened every channel that was shut */
 	for (i = objects->first_runnable; i; i = cgpu_object_at(objects, i)->next_runnable)
 		cgpu_object_at(objects, i)->flags &= ~(uint32_t)(CGPU_OBJECT_SHUT |
 								 CGPU_OBJECT_REFUSED);
@@ -87,7 +88,10 @@ struct state_segment gates_segment(void)
 	return (struct state_segment){ shut, sizeof(shut) };
 }
 
-/* The governor must not wait for a tenant's thread that waits for a processor. */
+/*
+ * Priority inheritance, so that the governor never waits for a tenant's thread that waits for a
+ * processor.
+ */
 __attribute__((constructor)) static void init_locks(void)
 {
 	pthread_mutexattr_t inherit;
@@ -107,7 +111,7 @@ bool is_gated_group(const struct cgpu_object *o, uint32_t minor)
 	       o->flags & CGPU_OBJECT_SCHEDULED;
 }
 
-/* Of all that run under the container's slot. */
+/* The sum over all containers that run under the container's slot. */
 static uint32_t groups_in_slot(const struct container *c, uint32_t minor)
 {
 	uint32_t groups = 0;
@@ -123,17 +127,16 @@ bool rotates(const struct container *c, uint32_t minor)
 	return door.sched[minor].plan.mode == CGPU_SCHED_WINDOWS && groups_in_slot(c, minor) > 1;
 }
 
-/* A channel group that opens ahead of others, and whose it is. */
+/* A channel group that opens ahead of others, and the container that owns it. */
 struct lead {
 	const struct container *c; /* NULL: none */
 	uint32_t object;
 };
 
 /*
- * The card starts a tenant's groups from the first of those it finds open, so
- * that the last would never run where a window is shorter than all their slices
- * (seen on an H200: of eight processes in windows of 5 ms three to five ran).
- * Hence one opens ahead of the others, another in each window.
+ * The card starts a tenant's groups from the first of those it finds open. So the last would never
+ * run if a window is shorter than all their slices. Seen on an H200: of eight processes in windows
+ * of 5 ms three to five ran. Hence one group opens ahead of the others, another in each window.
  * Context: door.lock.
  */
 static struct lead lead_of(const struct container *owner, uint32_t minor)
@@ -154,8 +157,8 @@ static struct lead lead_of(const struct container *owner, uint32_t minor)
 }
 
 /*
- * Who has channels in a group knows it by an identity of its own. Return: whether the container
- * has any there.
+ * A container knows a group by an identity of its own. Return: whether the container has channels
+ * in the group.
  */
 static bool identity_in(const struct container *c, const struct lead *lead, uint32_t *identity)
 {
@@ -185,8 +188,8 @@ uint32_t leads_in_window(const struct container *c, uint32_t minor)
 }
 
 /*
- * Channels of one container, of a group alone (`its`) or of all others where `lead` is one.
- * Return: how many there are now.
+ * Channels of one container: of one group alone (`its`), or of all others if `lead` is one. Return:
+ * how many there are now.
  */
 static uint32_t mark(struct container *c, uint32_t minor, bool disable, const struct lead *lead,
 		     bool its, struct cgpu_handle *out, uint32_t count)
@@ -206,10 +209,10 @@ static uint32_t mark(struct container *c, uint32_t minor, bool disable, const st
 }
 
 /*
- * Marks channels of the containers in `mask` that are not yet as they shall be: the card
- * counts, and a channel that is shut twice has to be opened twice (seen on an H200:
- * tenants stood still for good). `partly` not NULL: of containers that rotate the next
- * lead only; they are added to it. Context: gate_lock, door.lock. Return: how many.
+ * Marks channels of the containers in `mask` whose state has to change. The card counts, so a
+ * channel that is shut twice has to be opened twice (seen on an H200: tenants stood still for
+ * good). With `partly`, containers that rotate open only the next lead, and are added to it.
+ * Context: gate_lock, door.lock. Return: how many.
  */
 static uint32_t gather(uint32_t minor, uint64_t mask, bool disable, uint64_t *partly,
 		       struct cgpu_handle *out)
@@ -222,7 +225,7 @@ static uint32_t gather(uint32_t minor, uint64_t mask, bool disable, uint64_t *pa
 		struct lead lead = { NULL, 0 };
 		uint32_t slot;
 
-		/* those of a group's members move with its leader's */
+		/* channels of a group's members move with those of its leader */
 		if (!c || c->ending || !c->grant[minor].present || c->leader)
 			continue;
 		slot = c->grant[minor].entity;
@@ -237,7 +240,10 @@ static uint32_t gather(uint32_t minor, uint64_t mask, bool disable, uint64_t *pa
 			}
 			lead = lead_of(c, minor);
 		}
-		/* the group that ran stops last: what the call takes before is its time */
+		/*
+		 * the group that ran stops last: the time that the call takes before that is its
+		 * time
+		 */
 		for (pass = lead.c && !partly; pass >= 0; pass--)
 			for (m = 0; (m = next_in_slot(minor, slot, m)) < CONTAINERS_MAX; m++)
 				count = mark(door.container[m], minor, disable, &lead, !pass, out,
@@ -257,7 +263,7 @@ static uint32_t find_shut(const struct shut *list, uint32_t count, struct cgpu_h
 	return i;
 }
 
-/* Keeps the watchdog's list, which has what is shut or is about to be. */
+/* Keeps the watchdog's list of channels that are shut or about to be. */
 static void note_shut(uint32_t minor, const struct cgpu_handle *channels, uint32_t count, bool add)
 {
 	struct shut *list = &shut[minor];
@@ -275,7 +281,7 @@ static void note_shut(uint32_t minor, const struct cgpu_handle *channels, uint32
 	}
 }
 
-/* Channels that were freed while they were shut leave the list. Context: door.lock. */
+/* Removes channels from the list that were freed while they were shut. Context: door.lock. */
 static void forget_freed(uint32_t minor)
 {
 	struct shut *list = &shut[minor];
@@ -322,9 +328,9 @@ static void tell(uint32_t minor, bool disable, const struct cgpu_handle *channel
 	status = gate(minor, disable, channels, count);
 	if (status) {
 		/*
-		 * One that its owner freed meanwhile fails the call: one by one, so
-		 * that it keeps no other from its state. Opened first, so that all
-		 * are shut once, whatever the call did before it failed.
+		 * A channel that its owner freed meanwhile fails the call. So they go one by one,
+		 * and the failure keeps no other channel from its state. Each is opened first, so
+		 * that all are shut once, whatever the call did before it failed.
 		 */
 		for (i = 0, status = 0; i < count; i++) {
 			if (disable)
@@ -357,7 +363,7 @@ uint32_t move_gates(uint32_t minor, uint64_t mask, bool disable, uint64_t *partl
 	return count;
 }
 
-/* Context: gate_lock. Return: false: nothing is shut. */
+/* Context: gate_lock. Return: false: no channel is shut. */
 static bool shut_new(struct container *c, uint32_t minor)
 {
 	struct cgpu_handle channels[NEW_MAX];
