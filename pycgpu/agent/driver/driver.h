@@ -16,8 +16,8 @@ uint32_t rm_control(int fd, uint32_t hClient, uint32_t hObject, uint32_t cmd, vo
 int rm_alloc(uint32_t hParent, uint32_t *hObject, uint32_t hClass, void *params);
 void rm_free(uint32_t hObject);
 /*
- * Lets the agent's client duplicate an object of another, through a duplicate of the file
- * that the other is of; or no longer. Return: the driver's status.
+ * Lets the agent's client duplicate an object of another client, or ends that. `fd` is a duplicate
+ * of that client's file. Return: the driver's status.
  */
 uint32_t rm_share_with_agent(int fd, uint32_t hClient, uint32_t hObject, bool revoke);
 /* Return: the driver's status. */

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The agent's own RM client: one device and subdevice a card. It tells what the
- * cards are, and carries the gate calls: the driver checks the client that asks
- * for FIFO_DISABLE_CHANNELS, not whose channels are named.
+ * The agent's own RM client: one device and subdevice a card. It identifies the cards, and carries
+ * the gate calls. For FIFO_DISABLE_CHANNELS the driver checks the client that asks, not the owner
+ * of the channels.
  *
- * The agent keeps every /dev/nvidiaN open: the driver allows the allocation of a
- * device only to a process that has the card open.
+ * The agent keeps every /dev/nvidiaN open, because the driver lets only a process that has the card
+ * open allocate a device.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +86,7 @@ void rm_free(uint32_t hObject)
 
 uint32_t rm_share_with_agent(int fd, uint32_t hClient, uint32_t hObject, bool revoke)
 {
-	/* what else is shared, and with whom, stays */
+	/* all other sharing of the object stays */
 	struct nvos57 args = {
 		.hClient = hClient,
 		.hObject = hObject,
@@ -279,7 +279,7 @@ static int ask_card(uint32_t minor, uint32_t gpu_id)
 	cgpu_put32(params, 4, NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE);
 	cgpu_put32(params, 12, NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE);
 	cgpu_put32(params, 20, NV2080_CTRL_FB_INFO_INDEX_BAR1_SIZE);
-	/* of a card of no known size any amount could be given away */
+	/* a card of unknown size could give away any amount */
 	if (rm_control(ctl, client, sub, NV2080_CTRL_CMD_FB_GET_INFO_V2, params,
 		       door.abi.fb_get_info_v2_size))
 		return -EIO;

@@ -12,7 +12,7 @@
 #include "core/rm/verify.h"
 #include "driver/driver.h"
 
-/* Both pieces of memory end at a page that nobody may touch. */
+/* Both buffers end at a page without any access. */
 enum {
 	GUARD_BYTES = 65536, /* whole pages on any kernel */
 	ARGS_END = CGPU_VERIFY_ARGS_MAX,
@@ -79,7 +79,9 @@ static int tell(const struct cgpu_verify *verify, int err, bool adopted, char *m
 			 "is nvidia-uvm loaded?", door.version, door.abi.branch, strerror(-err));
 		return err;
 	}
-	/* whose tenants we go on for found the layouts right, and they may fill the card */
+	/*
+	 * the agent before found the layouts right, and its tenants, adopted now, may fill the card
+	 */
 	if (verify->what && !(verify->passing && adopted)) {
 		snprintf(message, 256, "driver %s is not branch %u: %s %#x: %s", door.version,
 			 door.abi.branch, verify->what, verify->number, verify->why);
