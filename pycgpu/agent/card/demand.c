@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Looks at GP_GET and GP_PUT of a tenant's compute channels, for the core to tell who has
- * work. userd.c says where they can be read; the core, when. One thread a card.
+ * Looks at GP_GET and GP_PUT of a tenant's compute channels, so that the core can tell which
+ * tenants have work. userd.c says where they can be read; the core, when. One thread a card.
  *
- * The tenant may write both words. Whoever has a compute channel that cannot be read
- * counts as one that always works.
+ * The tenant may write both words. A container with a compute channel that cannot be read counts as
+ * always working.
  */
 #include <sched.h>
 #include <sys/prctl.h>
@@ -25,7 +25,9 @@ static struct {
 	uint64_t planned_ns;
 } card[CGPU_MAX_CARDS];
 
-/* One of a group that has nothing to be looked at: others of it may. Context: door.lock. */
+/*
+ * A container without channels to look at; others of its group may have some. Context: door.lock.
+ */
 static bool computes_nothing(const struct container *c, uint32_t minor)
 {
 	return c->tenant.role != CGPU_ROLE_ALONE && !c->channels[minor];
@@ -47,7 +49,7 @@ static bool is_complete(uint32_t minor, uint32_t slot)
 	return some;
 }
 
-/* Return: true: it has work. Context: door.lock. */
+/* Return: true: the container has work. Context: door.lock. */
 static bool look_at_container(struct container *c, uint32_t minor, uint32_t slot)
 {
 	struct cgpu_demand *demand = &card[minor].demand;
@@ -82,7 +84,7 @@ static void look_at(uint32_t minor, uint32_t slot)
 			return;
 }
 
-/* Those of `mask` that sleep. */
+/* The containers of `mask` that sleep. */
 static uint64_t sleepers(const struct cgpu_demand *demand, uint64_t mask)
 {
 	uint64_t left, asleep = 0;
@@ -107,7 +109,7 @@ static void look(uint32_t minor, uint64_t mask)
 	door.count.wakes += (uint64_t)__builtin_popcountll(before & ~after);
 	door.count.looks++;
 	door.count.look_ns += end_ns - start_ns;
-	/* no gate moves for anything else; a wake-up of that thread costs as much as a look */
+	/* only this changes when gates move, and waking the governor costs as much as a look */
 	if (before != after || switch_log_is_sooner(minor))
 		pthread_cond_broadcast(&door.changed);
 }

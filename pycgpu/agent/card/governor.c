@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One thread a card asks the scheduler what to do and does it: gates by gate.c, timeslices
- * by slices.c. It waits for nothing that a tenant can delay. The loop is
- * core/sched/loop.c's, as in kmod/linux/governor.c.
+ * One thread a card asks the scheduler for the next action and does it: gates by gate.c, timeslices
+ * by slices.c. It waits for nothing that a tenant can delay. The loop is that of core/sched/loop.c,
+ * as in kmod/linux/governor.c.
  */
 #include <errno.h>
 #include <sched.h>
@@ -16,15 +16,15 @@
 enum {
 	PRIORITY = 10,
 	/*
-	 * Of a call that shuts channels, so much passes for each after the card has
-	 * stopped. On an H200 one process beside eight, 8 channels each, had 51.6 %
-	 * of what was done with nothing here, 49.4 % with 2700.
+	 * The time that a call that shuts channels takes for each channel after the card has
+	 * stopped. On an H200 one process ran beside eight, with 8 channels each. It had 51.6 % of
+	 * the work done with 0 here, 49.4 % with 2700.
 	 */
 	AFTER_STOP_NS = 2000,
 	FEW_CHANNELS = 8
 };
 
-/* Does the next action. Return: containers whose gate has still to open wholly. */
+/* Does the next action. Return: containers whose gate is not yet wholly open. */
 static uint64_t carry_out(uint32_t minor, struct cgpu_loop *loop)
 {
 	const struct cgpu_sched_action *action = &loop->action[loop->taken];
@@ -102,7 +102,7 @@ static void *drive(void *data)
 	enum cgpu_loop_step step;
 
 	prctl(PR_SET_NAME, "cgpud-gates");
-	/* a window must not wait for programs on the processor; refused, it may */
+	/* a window must not wait for busy programs; the kernel may refuse the priority */
 	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority))
 		prctl(PR_SET_TIMERSLACK, 1000);
 	pthread_mutex_lock(&door.lock);
@@ -136,8 +136,8 @@ static void *drive(void *data)
 }
 
 /*
- * Makes the schedule anew, of what was promised: an agent before may have been killed amid a
- * change of it, and its plan is of another time. What was used stays.
+ * Makes the schedule anew from the promises. An agent before may have been killed amid a change of
+ * it, and its plan is of another time. The usage stays.
  */
 static void begin(uint32_t minor)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A container that is moved to the host and back: pycgpu/parking moves it, core/tree/move.c decides
- * each step. All under door.lock, as every allocation.
+ * Moves a container to the host and back: pycgpu/parking moves it, core/tree/move.c decides each
+ * step. All under door.lock, as every allocation.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "tenant/tenant.h"
 
 /*
- * While a container moves, what is reserved for it is nobody else's; and no card gives more than it
- * has, however much it promises.
+ * While a container moves, its reservation stays its own. No card gives more than it has, however
+ * much it promises.
  */
 void parking_limit(struct container *c)
 {
@@ -33,7 +33,7 @@ void parking_limit(struct container *c)
 	cgpu_rooms_limit(counts ? rooms : NULL, &c->tenant.ledger);
 }
 
-/* Who moves has had that of its share, whoever moved it. */
+/* Charges a move to the container's share, whatever started the move. */
 static void charge(const struct container *c, uint64_t took_ns)
 {
 	uint32_t i;
@@ -82,7 +82,7 @@ uint32_t containers_away(struct cgpu_away *away)
 
 		if (!c || c->ending)
 			continue;
-		/* of who waits for room: it may have been made since the last look at it */
+		/* if it waits for room, that may have been freed since the last look */
 		if (c->tenant.parking.want_bytes) {
 			change_begin(c, NULL);
 			parking_limit(c);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The containers: who is there. Here a container is what carries its seccomp filter;
- * lifecycle.c says when it ends.
+ * The list of containers. Here a container is the processes under its seccomp filter; lifecycle.c
+ * says when it ends.
  */
 #include <errno.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static int choose_name(struct container *c)
 	return clash ? -EEXIST : 0;
 }
 
-/* @id: whose request it was; NULL: the last container went. */
+/* @id: the container that made the request; NULL: the last container went. */
 static void tell_policies(const char *id)
 {
 	uint32_t minor;

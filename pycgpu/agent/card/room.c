@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * On a card that promises more than it has, room may be wanted that an idle container can give.
- * The call that needs it waits here: pycgpu/parking parks who is idle, or says that nobody is.
+ * A card that promises more than it has may run out of room that an idle container can give. The
+ * call that needs the room waits here. pycgpu/parking parks idle containers, or says that none is
+ * idle.
  *
  * An agent after this one judges the call anew.
  */
@@ -61,7 +62,7 @@ bool room_wait(struct container *c, const struct cgpu_shortage *shortage, struct
 	}
 	while (goes_on(c, wait) && there && !c->ending) {
 		pause_a_look();
-		/* this asks the kernel, and waits for nobody */
+		/* this asks the kernel, and does not block */
 		there = is_there(caller);
 	}
 	end(c, wait);

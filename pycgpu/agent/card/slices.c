@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Timeslices are set through a duplicate of the tenant's file, for they name an object of the
- * tenant's client. Who asks for that duplicate waits while the file's process executes a
- * program, so each container has a thread that sends its slices, and gates wait for none.
+ * Timeslices are set through a duplicate of the tenant's file, because they name an object of the
+ * tenant's client. A thread that asks for the duplicate waits while the file's process executes a
+ * program. So each container has a thread that sends its slices, and gates do not wait.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "tenant/tenant.h"
 
 enum {
-	PRIORITY = 10 /* as the gates' threads, for which the slices were sent before */
+	PRIORITY = 10 /* as the gates' threads, which once sent the slices */
 };
 
 struct group {
@@ -25,8 +25,8 @@ struct group {
 };
 
 /*
- * Whoever opens first runs for the whole window, so that nothing is lost to
- * switches within it, or for its part of it. Context: door.lock.
+ * A group that opens first runs for the whole window, so that no time is lost to switches within
+ * it. Several leads have a part of the window each. Context: door.lock.
  */
 static uint64_t slice_in_window(const struct container *c, uint32_t minor, uint64_t slice_us)
 {
@@ -38,7 +38,7 @@ static uint64_t slice_in_window(const struct container *c, uint32_t minor, uint6
 	leads = leads_in_window(c, minor);
 	if (leads < 2)
 		return 2 * s->plan.period_ns / 1000;
-	/* half a slice more than fits: none ends while the next tenant's gate opens */
+	/* the window holds half a slice more: no slice ends while the next tenant's gate opens */
 	window_ns = s->plan.spread_ns / CGPU_PPM * s->share[c->grant[minor].entity].share_ppm;
 	slice_us = 2 * window_ns / (2 * leads + 1) / 1000;
 	return slice_us < CGPU_SCHED_SLICE_US_CUDA ? CGPU_SCHED_SLICE_US_CUDA : slice_us;
@@ -74,7 +74,7 @@ static void send(struct container *c, const struct group *group, uint64_t slice_
 	fd = file_duplicate(c, group->file);
 	c->asking_ns = 0;
 	if (fd < 0)
-		return; /* its process ends */
+		return; /* the file's process ends */
 	if (rm_control(fd, group->hClient, group->hGroup, NVA06C_CTRL_CMD_SET_TIMESLICE, &slice_us,
 		       sizeof(slice_us)))
 		__atomic_fetch_add(&door.count.slice_errors, 1, __ATOMIC_RELAXED);
@@ -82,7 +82,7 @@ static void send(struct container *c, const struct group *group, uint64_t slice_
 	__atomic_fetch_add(&door.count.slice_calls, 1, __ATOMIC_RELAXED);
 }
 
-/* Context: door.lock, released meanwhile. Return: false: nothing was wanted. */
+/* Context: door.lock, released meanwhile. Return: false: no slice was to be sent. */
 static bool send_wanted(struct container *c, uint32_t minor)
 {
 	struct group *groups;

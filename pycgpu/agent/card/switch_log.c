@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The driver's log of context switches, through the agent's own client: what each
- * container used, and who lets a window pass. A driver that keeps none (a card in
- * confidential computing) leaves `used_ns` at 0, and idle windows are lost.
+ * The driver's log of context switches, read through the agent's own client. It tells what each
+ * container used, and which container lets a window pass. If the driver keeps none (a card in
+ * confidential computing), `used_ns` stays 0 and idle windows are lost.
  */
 #include <stdio.h>
 #include <string.h>
@@ -70,8 +70,9 @@ void switch_log_open(uint32_t minor)
 }
 
 /*
- * A number that several containers may have is charged to all of them: they cannot be told
- * apart. `ever`: what nobody has now that is known. Context: door.lock. Return: was it anybody's?
+ * Work under a number that several containers may have is charged to all of them: they cannot be
+ * told apart. `ever`: no container is known to have the number now, so former owners count.
+ * Context: door.lock. Return: was there an owner?
  */
 static bool charge(uint32_t minor, const struct cgpu_switch_log_use *use, bool ever)
 {
@@ -83,13 +84,13 @@ static bool charge(uint32_t minor, const struct cgpu_switch_log_use *use, bool e
 	for (k = 0; k < CONTAINERS_MAX; k++) {
 		struct container *c = door.container[k];
 
-		/* of one that is ending the number may be another's already */
+		/* the number of an ending container may be another's already */
 		if (!c || c->ending || !c->grant[minor].present ||
 		    !(ever ? clients_had(c, use->pid) : clients_has(c, use->pid)))
 			continue;
 		is_anybodys = true;
 		slot = c->grant[minor].entity;
-		/* a group's account is one */
+		/* a group has one account */
 		if (charged >> slot & 1)
 			continue;
 		charged |= 1ULL << slot;
