@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What each process of a container holds of a card, for `meminfo` and `procs`. Anybody may
- * read those as often as they like, and gates wait for door.lock: it is let go of after each
+ * What each process of a container holds of a card, for `meminfo` and `procs`. Any process may read
+ * those as often as it likes, and gates wait for door.lock. So the lock is released after each
  * step, and names are asked for without it.
  */
 #include <stdio.h>
@@ -33,7 +33,7 @@ static bool make_step(struct cgpu_process **processes, uint32_t *count, uint32_t
 	return true;
 }
 
-/* Return: by pid, to free(). */
+/* Return: an array sorted by pid; the caller calls free(). */
 static struct cgpu_process *processes_of(const char *id, uint32_t minor, uint32_t *count)
 {
 	struct cgpu_process *processes = NULL;
@@ -66,7 +66,7 @@ static void read_status(struct cgpu_holder *holder)
 	file = fopen(path, "re");
 	while (file && fgets(line, sizeof(line), file)) {
 		sscanf(line, "Name: %15[^\n]", holder->comm);
-		/* the innermost namespace's number stands last */
+		/* the number in the innermost namespace stands last */
 		last = strncmp(line, "NSpid:", 6) ? NULL : strrchr(line, '\t');
 		if (last && sscanf(last, "%d", &pid) == 1)
 			holder->container_pid = (uint32_t)pid;
@@ -86,7 +86,10 @@ static void find_names(const char *id, struct cgpu_holder *holders, uint32_t cou
 	pthread_mutex_unlock(&door.lock);
 	for (i = 0; c && i < count; i++) {
 		read_status(&holders[i]);
-		/* asked afterwards: the number may be another's by now, who is not to be told of */
+		/*
+		 * asked last: if the number is another process's by now, that process must not be
+		 * shown
+		 */
 		if (process_lives(c, (int)holders[i].pid))
 			continue;
 		holders[i].container_pid = 0;

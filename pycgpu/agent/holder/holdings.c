@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which of the driver's files processes have, and whose they are. Comparing the descriptors of a
- * process that executes a program waits for as long as that process likes (process.c), so a child
- * of ours does it, which is given up where it waits: such a process has one thread, has been looked
- * at by then, and makes no call.
+ * Which of the driver's files processes have, and which container owns them. A comparison of
+ * descriptors waits as long as a process that executes a program likes (process.c). So a child of
+ * ours compares, and the agent gives up on it where it waits. A process that is left out so has one
+ * thread, has been looked at by then, and makes no call.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ enum {
 	BEAT = 4096
 };
 
-/* One descriptor; fd -1: that process is looked at, and goes on to be. */
+/* One descriptor; fd -1: the look at that process begins or goes on. */
 struct record {
 	int pid;
 	struct held held;
@@ -53,7 +53,7 @@ static void tell_beat(int out, int pid)
 	tell(out, &beat, sizeof(beat));
 }
 
-/* Return: how many it told of. */
+/* Return: how many descriptors it told of. */
 static uint32_t tell_table(int out, int agent, int pid, int tid, uint32_t room)
 {
 	struct dirent *link;
@@ -110,7 +110,7 @@ static void tell_threads(int out, int agent, int pid)
 		closedir(tasks);
 }
 
-/* Those above `after`, in the order of their numbers, as /proc has them. */
+/* The threads above `after`, in the order of their numbers, as /proc has them. */
 static void tell_all(int out, int only, int after, int agent)
 {
 	struct dirent *entry;
@@ -132,7 +132,7 @@ static void tell_all(int out, int only, int after, int agent)
 
 /* ------------------------------------------------------------- the parent */
 
-/* Keeps nothing of ours that somebody waits for the end of. */
+/* The child keeps no descriptor of ours whose close another process waits for. */
 static void keep_only(int out)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -174,7 +174,7 @@ static int receive(int in, struct holdings *one, holdings_fn seen)
 		got = read(in, records, sizeof(records));
 		if (got <= 0)
 			return 0;
-		/* what is written at once is read at once */
+		/* the child's single write arrives as a single read */
 		for (i = 0; i < (size_t)got / sizeof(records[0]); i++) {
 			last = records[i].pid;
 			add(one, &records[i], seen);
@@ -210,7 +210,7 @@ void holdings_each(int only, holdings_fn seen)
 
 /* ------------------------------------------------------------------ owners */
 
-/* What a container's processes were before the child was made, whose locks may be held. */
+/* The containers' processes, listed before the fork: the child may take no lock. */
 struct owners {
 	uint32_t count;
 	struct { int pid, container; } member[MEMBERS_MAX];

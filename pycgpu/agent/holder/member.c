@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The processes of a container, also those that have made no call of which the agent hears: of
- * one that has a cgroup or a pid namespace of its own what is in its cgroup, and of a program on
- * the host what descends from it.
+ * The processes of a container, also those without a call that the agent hears of. A container with
+ * a cgroup or a pid namespace of its own has the processes in its cgroup. A program on the host has
+ * its descendants.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -42,7 +42,7 @@ static void add_listed(struct members *members, const char *path)
 		fclose(file);
 }
 
-/* A thread's children are its own, whoever waits for them. */
+/* The children of a thread, whichever thread waits for them. */
 static void add_children(struct members *members, int pid)
 {
 	struct dirent *task;
@@ -59,7 +59,7 @@ static void add_children(struct members *members, int pid)
 		closedir(tasks);
 }
 
-/* The number by which a process is known, of a pidfd. Return: 0: it has ended. */
+/* The number of the process behind a pidfd. Return: 0: it has ended. */
 static int number_of(int pidfd)
 {
 	char path[64], line[128];
@@ -142,7 +142,7 @@ void members_kill(struct container *c)
 		members_of(c, members);
 		for (i = 0; i < members->count; i++)
 			pidfds[i] = (int)syscall(SYS_pidfd_open, members->pid[i], 0);
-		/* whose number was another's by then is none of them */
+		/* a process whose number was another's by then is left out */
 		members_of(c, still);
 		for (i = 0; i < members->count; i++) {
 			if (pidfds[i] < 0)

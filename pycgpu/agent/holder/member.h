@@ -11,7 +11,7 @@ struct members {
 	int pid[MEMBERS_MAX];
 };
 
-/* Of a container, as they are now. Context: door.life. */
+/* The container's processes, as they are now. Context: door.life. */
 void members_of(struct container *c, struct members *members);
 /* Context: door.life. */
 void members_kill(struct container *c);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A tenant can hand the driver's files to a program that is under no filter, by a socket. Who uses
- * such a file is in none of the agent's books, so it is looked for:
+ * A tenant can hand the driver's files, by a socket, to a program that is under no filter. The
+ * agent's books do not show a process that uses such a file, so the agent looks for it:
+ * - once a second in the driver's list of processes: each process there made a client, and each
+ *   client of a tenant's is noted before it is there;
+ * - every few seconds among the descriptors of all processes: for a process that has memory but
+ *   nothing that the list shows, or uses another process' client.
  *
- * - once a second in the driver's list of processes: who is there made a client, and each client
- *   of a tenant's is noted before it is there;
- * - every few seconds among the descriptors of all processes, for who has memory and nothing that
- *   the list is of, or uses a client that somebody else made.
- *
- * A process of the host's that opened the device itself is left alone. One that could not have
- * opened it, by the device rules of its cgroup, or that has a file of a tenant's own, is ended,
- * with the tenant that the file came from.
+ * A process of the host's that opened the device itself is left alone. A process is ended if the
+ * device rules of its cgroup forbid opening it, or if it has a file of a tenant's. The tenant that
+ * the file came from ends with it.
  */
 #include <poll.h>
 #include <signal.h>
@@ -41,11 +40,11 @@ enum {
 
 #define LIST_NS 1000000000ULL
 #define WALK_NS 5000000000ULL
-/* Of one processor one part in so many, unless there are millions of descriptors. */
+/* one part in so many of one processor, unless there are millions of descriptors */
 #define WALK_PART 20
 #define WALK_MAX_NS 30000000000ULL
 #define OWN_NS 10000000000ULL
-/* so long after the last container */
+/* for so long after the last container ended */
 #define LATE_NS 60000000000ULL
 
 static pthread_t looker;
@@ -53,7 +52,7 @@ static pthread_t looker;
 static struct { int pid; uint64_t start; } own[OWN_MAX];
 static uint64_t own_ns;
 
-/* When a process began, 0: it has ended. With its number that is one process. */
+/* When a process began, 0: it has ended. Start and number together identify a process. */
 static uint64_t start_of(int pid)
 {
 	char path[64], text[1024], *at;
@@ -68,7 +67,7 @@ static uint64_t start_of(int pid)
 	got = fread(text, 1, sizeof(text) - 1, file);
 	fclose(file);
 	text[got] = '\0';
-	/* its name may have any characters */
+	/* the process's name may contain any characters */
 	at = strrchr(text, ')');
 	if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d"
 				  " %*d %*d %*d %llu", &start) != 1)
@@ -112,16 +111,16 @@ static bool is_tenants(int pid)
 	return its;
 }
 
-/* The host's administrator, who may all the same. */
+/* The host's administrator, who may use the device all the same. */
 static bool is_administrator(int pid, const struct rights *rights)
 {
 	return rights->capabilities & 1ULL << CAP_SYS_ADMIN && !has_own(pid, "user");
 }
 
-/* It has a file that it cannot have opened. `computes`: and has made a client. */
+/* The process has a file that it cannot have opened. `computes`: it has also made a client. */
 static bool was_given(const struct holdings *h, const struct rights *rights, bool computes)
 {
-	/* of who is in a container the node has another mode */
+	/* for a process in a container the node has another mode */
 	bool by_mode = computes && rights->uid >= LOGIN_UID && !rights->capabilities &&
 		       !has_own(h->pid, "mnt") && !has_own(h->pid, "user");
 	uint32_t i;
@@ -143,7 +142,7 @@ static void end_tenant(struct container *c, int pid)
 	processes_kill(c, "gave the driver's files away");
 }
 
-/* Those whose sockets it can have come to. Context: door.life. Return: how many. */
+/* The tenants whose sockets it can have reached. Context: door.life. Return: how many. */
 static int end_neighbours(int pid)
 {
 	struct members *members = calloc(1, sizeof(*members));
@@ -173,7 +172,7 @@ static void end(const struct holdings *h, int pidfd, int owner)
 	struct pollfd gone = { pidfd, POLLIN, 0 };
 	uint32_t minor;
 
-	/* what was looked at may have been another's */
+	/* the descriptors may have been another process's */
 	if (device_behind(first->tid, first->fd, &minor) != (int)first->device ||
 	    poll(&gone, 1, 0) || is_tenants(h->pid))
 		return;
@@ -187,7 +186,7 @@ static void end(const struct holdings *h, int pidfd, int owner)
 	syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 }
 
-/* Context: none of ours, as the driver is asked. */
+/* Context: none of our locks, because the driver is asked. */
 static bool has_memory(int pid)
 {
 	uint32_t number = (uint32_t)pid, minor;
@@ -209,8 +208,8 @@ static void judge(const struct holdings *h, bool listed)
 	    !is_administrator(h->pid, &rights)) {
 		given = was_given(h, &rights, computes);
 		/*
-		 * A child of a tenant's that makes no call has its files, too; and a program
-		 * of the host's that has a client by a file of its own may be sent memory.
+		 * A tenant's child that makes no call has the tenant's files, too. A program of the
+		 * host's with a client by a file of its own may be sent memory.
 		 */
 		if (given || computes)
 			owner = holdings_owner(h, !given);
@@ -234,7 +233,7 @@ static void judge_holder(const struct holdings *h)
 	judge(h, false);
 }
 
-/* Who has a client with something of a card, as the driver says. */
+/* The processes that have a client with an object of a card, as the driver says. */
 static void look_at_list(uint32_t minor)
 {
 	uint8_t params[CGPU_GPU_PIDS_BYTES] = { 0 };
@@ -259,7 +258,7 @@ static void look_at_list(uint32_t minor)
 	}
 }
 
-/* Who was given a file may keep it for longer than the tenant lives. */
+/* A process that was given a file may keep it for longer than the tenant lives. */
 static bool has_tenants(void)
 {
 	unsigned long long ended_ns;
