@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One ioctl of a tenant: read what it points to, let the core decide, and either
- * perform it (perform.c), answer it, or let it continue. docs/agent.md says which and
- * why. What continues is looked up and read again by the kernel, in memory and by a
- * descriptor that the tenant can change meanwhile: only the number of the call stays,
- * which is in a register. kmod/linux/ioctl.c is its counterpart.
+ * One ioctl of a tenant: read what it points to, let the core decide, and perform it (perform.c),
+ * answer it, or let it continue. docs/agent.md says which and why. The kernel looks up and reads a
+ * continued call again, through memory and a descriptor that the tenant can change meanwhile. Only
+ * the number of the call stays, because it is in a register. kmod/linux/ioctl.c is its counterpart.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +19,10 @@
 #include "tenant/tenant.h"
 
 enum {
-	/* of GPU_GET_ATTACHED_IDS, which every client may ask: the driver checks it first */
+	/*
+	 * of GPU_GET_ATTACHED_IDS, a control that every client may issue: the driver checks it
+	 * first
+	 */
 	ATTACHED_BYTES = 128,
 	/* ctrl0000client.h: NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS */
 	HANDLE_INFO_BYTES = 16,
@@ -30,7 +32,7 @@ enum {
 
 /* ----------------------------------------------------------------- clients */
 
-/* The file whose client it is, 0: nobody knows it. */
+/* The file that the client belongs to, 0: not known. */
 static uint32_t client_file(struct container *c, uint32_t hClient)
 {
 	uint32_t index, file = 0;
@@ -44,9 +46,8 @@ static uint32_t client_file(struct container *c, uint32_t hClient)
 }
 
 /*
- * A client is allocated by the tenant itself, for it belongs to the process that
- * allocates it. At its first use the driver is asked whether it is a client of
- * this file.
+ * The tenant itself allocates a client, because a client belongs to the process that allocates it.
+ * At its first use the agent asks the driver whether it is a client of this file.
  */
 static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 {
@@ -55,9 +56,9 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 	uint32_t its = client_file(f->c, hClient);
 
 	/*
-	 * The number of a client whose file was closed can be another's at once, and what is
-	 * made below it would go with that file when somebody notices. The driver takes calls
-	 * of a client through its own file alone: no well-formed program pays for this look.
+	 * When a file is closed, its client's number can be another's at once. What is made below
+	 * that one would go with the old file when the close is noticed. The driver takes a
+	 * client's calls through its own file alone, so no well-formed program pays for this look.
 	 */
 	if (its && its != file && hClient == f->call.req.hClient &&
 	    f->device == CGPU_DEVICE_CTL) {
@@ -90,12 +91,12 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 }
 
 /*
- * What the tenant allocates may be a client, whatever was asked for: the process that the
- * driver then knows it by is remembered. Return: 0, -EINTR, -ENOMEM, -ENOSPC: of too many.
+ * An allocation by the tenant may be a client, whatever was asked for. So the agent notes the
+ * process that the driver would know it by. Return: 0, -EINTR, -ENOMEM, -ENOSPC: too many.
  */
 static int note_client(struct flight *f, int fd_number, uint32_t *file)
 {
-	/* one that is no thread of another may have its memory and its descriptors */
+	/* a process that is no thread of another may share its memory and its descriptors */
 	int pid = tgid_of(f->tid);
 
 	if (!is_valid(f))
@@ -105,7 +106,7 @@ static int note_client(struct flight *f, int fd_number, uint32_t *file)
 		return -ENOMEM;
 	if (pid > 0 && clients_note(f->c, *file, (uint32_t)pid))
 		return 0;
-	/* of files that were closed meanwhile */
+	/* drop the notes of files that were closed meanwhile */
 	files_sweep_for_call(f->c, false);
 	return pid > 0 && clients_note(f->c, *file, (uint32_t)pid) ? 0 : -ENOSPC;
 }
@@ -120,8 +121,8 @@ static bool is_client(const struct cgpu_request *req)
 /* ----------------------------------------------------------------- handles */
 
 /*
- * false only if the driver says so: it is asked through the client's own file, and does
- * not answer through another.
+ * False only if the driver says so. The agent asks through the client's own file; through another
+ * the driver does not answer.
  */
 static bool exists(struct container *c, uint32_t hClient, uint32_t hObject)
 {
@@ -140,10 +141,11 @@ static bool exists(struct container *c, uint32_t hClient, uint32_t hObject)
 }
 
 /*
- * What the tenant performs is taken for done, and what was known by its new handle for gone,
- * with all that is charged and gated there. The driver would refuse a handle in use, and
- * nobody here hear of it: so that is done here. What is known and not in use was refused by
- * the driver before. Return: as the driver answers; NV_OK: it is free.
+ * The agent takes a call that the tenant performs as done. Then an object known by its new handle
+ * would count as gone, with all that is charged and gated there. The driver would refuse a handle
+ * in use, and the agent would not hear of it, so the agent refuses it here. A known object that
+ * does not exist was refused by the driver before. Return: as the driver answers; NV_OK: the handle
+ * is free.
  */
 static uint32_t answer_handle(struct flight *f)
 {
@@ -153,7 +155,7 @@ static uint32_t answer_handle(struct flight *f)
 
 	if (!req->hObject_offset)
 		return NV_OK;
-	/* the tenant would hear of the one that the driver chooses, and nobody here */
+	/* the driver would choose a handle, and only the tenant would hear of it */
 	if (!req->hObject)
 		return NV_ERR_INSUFFICIENT_RESOURCES;
 	pthread_mutex_lock(&door.lock);
@@ -174,9 +176,9 @@ static uint32_t answer_handle(struct flight *f)
 /* ---------------------------------------------------------------- verdicts */
 
 /*
- * The driver made the descriptor in our table: the tenant gets one of its own. Ours is
- * the caller's to close, once the export is accounted: a file that the tenant closes
- * at once would be forgotten before.
+ * The driver made the descriptor in our table, and the tenant gets one of its own. The caller
+ * closes ours once the export is accounted. Otherwise a file that the tenant closes at once would
+ * be forgotten before.
  */
 static int hand_over_dmabuf(struct flight *f)
 {
@@ -201,7 +203,7 @@ static bool changes_channels(const struct cgpu_call *call)
 		 cgpu_is_channel_class(req->hClass)));
 }
 
-/* The card that a call is about; of one that is about none, the container's first. */
+/* The card that a call is about; if it is about none, the container's first. */
 static uint32_t card_of(const struct flight *f)
 {
 	uint32_t card = 0;
@@ -214,8 +216,8 @@ static uint32_t card_of(const struct flight *f)
 }
 
 /*
- * Begins a change by a call, also of its group's leader, if it has taken or may take something of
- * that one's. Return: the leader then, NULL: none. Context: door.lock.
+ * Begins a change by a call. It includes the group's leader if the call may take something of the
+ * leader's. Return: the leader then, NULL: none. Context: door.lock.
  */
 static struct container *change(struct flight *f)
 {
@@ -260,7 +262,9 @@ static int pre(struct flight *f)
 	return verdict;
 }
 
-/* `heard`: of the driver's `result`; else the tenant performs it, and it may be refused. */
+/*
+ * `heard`: the driver said `result`; otherwise the tenant performs the call, and it may be refused.
+ */
 static void settle(struct flight *f, bool heard, int result)
 {
 	struct stage settled = { .at = STAGE_SETTLED, .result = result, .forward = !heard };
@@ -303,7 +307,7 @@ static void shut_new(struct flight *f)
 			shut_new_channels(f->c, minor);
 }
 
-/* Return: true: there is another to be freed. */
+/* Return: true: another object is to be freed. */
 static bool undone(struct flight *f)
 {
 	struct container *leader;
@@ -334,13 +338,13 @@ static bool is_no_memory(const struct flight *f)
 	       cgpu_get32(f->args, f->call.req.status_offset) == NV_ERR_NO_MEMORY;
 }
 
-/* Whose address space it shares is the core's to say. */
+/* The core decides whose address space a device shares. */
 static bool is_device(const struct cgpu_request *req)
 {
 	return req->op == CGPU_OP_ALLOC && req->hClass == NV01_DEVICE_0;
 }
 
-/* What follows of a call that the tenant performs: nobody here hears what the driver answers. */
+/* Concludes a call that the tenant performs: the agent does not hear the driver's answer. */
 static struct answer conclude_forward(struct flight *f)
 {
 	shut_new(f);
@@ -357,7 +361,7 @@ static struct answer conclude_forward(struct flight *f)
 
 static struct answer let_go_on(struct flight *f)
 {
-	/* its flags are the core's; it must run in the process that it is about */
+	/* the core sets its flags; the call must run in the process that it is about */
 	if ((f->call.req.op == CGPU_OP_UVM_INITIALIZE || is_device(&f->call.req)) && deliver(f)) {
 		take_back(f);
 		return fail(-EFAULT);
@@ -369,7 +373,7 @@ static struct answer let_go_on(struct flight *f)
 	return conclude_forward(f);
 }
 
-/* What follows of a call whose answer the core knows. May be begun again: see on_ioctl_again(). */
+/* Concludes a call whose answer the core knows. May be begun again: see on_ioctl_again(). */
 static struct answer conclude(struct flight *f)
 {
 	struct cgpu_request *req = &f->call.req;
@@ -391,7 +395,7 @@ static struct answer conclude(struct flight *f)
 	if (f->call.fd_file)
 		f->c->lazy = true;
 	if (f->stage.verdict == CGPU_UNDO && !f->stage.undone) {
-		/* of an agent before, and the tenant has taken the file from us since */
+		/* the call is of an agent before, and the tenant has closed the file since */
 		if (f->fd < 0)
 			processes_kill(f->c, "closed what its call was to be undone by");
 		do
@@ -422,7 +426,7 @@ static void ask_driver(void *data)
 	settle(f, true, err);
 }
 
-/* From where the core has decided, or the driver has answered already. */
+/* Resumes where the core has decided, or the driver has answered already. */
 static struct answer carry_out(struct flight *f)
 {
 	/* GPFIFO_SCHEDULE opens channels that gates have shut */
@@ -435,7 +439,7 @@ static struct answer carry_out(struct flight *f)
 
 struct answer on_ioctl_again(struct flight *f)
 {
-	/* what named it was the program's */
+	/* the string was in the program of the agent before */
 	f->call.unlisted.kind = NULL;
 	if (f->stage.at != STAGE_SETTLED)
 		return carry_out(f);
@@ -457,7 +461,7 @@ static struct answer decide(struct flight *f)
 	}
 	verdict = pre(f);
 	if (verdict == CGPU_ANSWER && is_no_memory(f)) {
-		/* what was freed behind our back counts before anything is refused */
+		/* memory that was freed unseen counts before anything is refused */
 		managed_settle(f->c);
 		files_sweep_for_call(f->c, true);
 		cgpu_put32(f->args, req->status_offset, status);
@@ -485,7 +489,7 @@ static struct answer decide(struct flight *f)
 	return performs(f) ? carry_out(f) : let_go_on(f);
 }
 
-/* What can neither be performed nor go on. */
+/* Refuses a call that can neither be performed nor go on. */
 static struct answer refuse(struct flight *f)
 {
 	f->call.args = f->args;
@@ -502,8 +506,8 @@ static struct answer refuse(struct flight *f)
 }
 
 /*
- * A second UVM_INITIALIZE of a file, by which it could be taken for another process'. The
- * driver does nothing then, too, and calls it a success where the flags are the same.
+ * Answers a second UVM_INITIALIZE of a file, by which the agent could take it for another process'.
+ * The driver does nothing then, too, and calls it a success if the flags are the same.
  */
 static struct answer answer_initialized(struct flight *f, int err)
 {
@@ -515,10 +519,9 @@ static struct answer answer_initialized(struct flight *f, int err)
 }
 
 /*
- * What is mapped through a file whose UVM_INITIALIZE nobody here saw, or which was forgotten
- * since, would be found nowhere; and another thread can have taken back the flag without which
- * any memory of the process goes to the card. As the driver answers for one that is not
- * initialised.
+ * Refuses a file whose UVM_INITIALIZE the agent did not see or has forgotten: its mappings could
+ * not be found. Another thread can also have taken back the flag without which no memory of the
+ * process goes to the card. Answers as the driver does for a file that is not initialised.
  */
 static struct answer answer_uninitialized(struct flight *f)
 {
@@ -579,7 +582,9 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	if (req->fd >= 0) {
 		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd, &device,
 				     &minor);
-		/* a thread with a table of its own is found by its number: whose file is it? */
+		/*
+		 * a thread with its own table is found by its number, so the file may be another's
+		 */
 		if (!is_valid(f))
 			return fail(-EINTR);
 		if (f->named >= 0)
@@ -610,8 +615,8 @@ static struct answer on_unknown(struct flight *f, uint32_t device, uint32_t nr)
 }
 
 /*
- * What comes wrapped is treated as if it came bare, and never goes on: the driver
- * would look at the wrapper again.
+ * Treats a wrapped call as a bare one, and never lets it go on: the driver would look at the
+ * wrapper again.
  */
 static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
 {
@@ -634,15 +639,15 @@ static struct answer on_wrapped(struct flight *f, uint32_t fd_number)
 	return on_decoded(f, fd_number);
 }
 
-/* Does the core read this command, were the file one of UVM's? */
+/* Would the core read this command if the file were one of UVM's? */
 static bool reads_uvm(uint32_t cmd)
 {
 	return cmd == UVM_DEINITIALIZE || cgpu_args_size(&door.abi, CGPU_DEVICE_UVM, cmd);
 }
 
 /*
- * Would a driver take this command, were the file one of UVM's, or of RM's? Also one that no
- * list names. UVM's own numbers are nobody else's.
+ * Would a driver take this command if the file were one of UVM's, or of RM's? Includes commands
+ * that no list names. UVM's own numbers belong to UVM alone.
  */
 static bool is_uvm(uint32_t cmd)
 {
@@ -677,7 +682,7 @@ struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 	device = f->fd < 0 ? -1 : (int)found;
 	mine = device == CGPU_DEVICE_UVM ? reads_uvm(f->cmd) : device >= 0 && is_rm(f->cmd);
 	other = !mine && ((device != CGPU_DEVICE_UVM && is_uvm(f->cmd)) || is_rm(f->cmd));
-	/* the descriptor may be another file's by the time that the kernel looks at it */
+	/* the descriptor may be another file's when the kernel looks at it */
 	if (other)
 		return fail(-ENOTTY);
 	if (device < 0)
@@ -688,7 +693,7 @@ struct answer on_ioctl(struct flight *f, const struct seccomp_data *data)
 	nr = device == CGPU_DEVICE_UVM ? f->cmd : f->cmd & 0xff;
 	if (!cgpu_command_known((uint32_t)device, nr))
 		return on_unknown(f, (uint32_t)device, nr);
-	/* of a size that the driver might take all the same */
+	/* a command of a size that the driver might take all the same */
 	if (!mine)
 		return device != CGPU_DEVICE_UVM && cgpu_interprets(nr) ? fail(-EINVAL) : CONTINUE;
 	f->device = (uint32_t)device;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What a call in hand has, and that its caller waits for it still. */
+/* What a call in hand holds, and whether its caller still waits for it. */
 #include <errno.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ int keep_process(struct flight *f)
 {
 	struct process *kept;
 
-	/* else its number may be another's by now, and of another container */
+	/* otherwise the number may be another process's by now, in another container */
 	if (!is_valid(f))
 		return -EINTR;
 	kept = process_keep(f->c, f->process, f->tid);

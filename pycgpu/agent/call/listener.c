@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A listener hears of the system calls that one seccomp filter notifies. One of its
- * workers at a time waits for a call, and answers it as ioctl.c and mmap.c say.
+ * A listener hears of the system calls that one seccomp filter notifies. One of its workers at a
+ * time waits for a call, and answers it as ioctl.c and mmap.c say.
  *
- * Workers run without what the driver gives a caller rights by: a tenant gains none
- * through us.
+ * Workers run without the capabilities by which the driver gives a caller rights. So a tenant gains
+ * none through us.
  */
 #include <errno.h>
 #include <poll.h>
@@ -38,8 +38,8 @@ struct listener {
 	struct container *c;
 	int fd;
 	uint32_t workers;          /* and this; each has a flight */
-	uint32_t waiting;          /* those of them that have no call in hand */
-	bool gone;                 /* its last process is; under receiving */
+	uint32_t waiting;          /* the workers that have no call in hand */
+	bool gone;                 /* its last process is gone; under receiving */
 	pthread_mutex_t receiving; /* held by the worker that waits for a notification */
 	struct flight *flight[WORKERS];
 };
@@ -49,7 +49,7 @@ static struct answer judge(struct flight *f)
 	const struct seccomp_notif *n = &f->notif;
 	struct answer answer;
 
-	/* an OCI profile may let other instruction sets in, which number arguments otherwise */
+	/* an OCI profile may let in other instruction sets, which number arguments differently */
 	if (n->data.arch != NATIVE_ARCH || (n->data.nr != SYS_mmap && n->data.nr != SYS_ioctl))
 		return fail(-EPERM);
 	f->tid = (int)n->pid;
@@ -67,7 +67,7 @@ static struct answer judge(struct flight *f)
 	return answer;
 }
 
-/* What an agent that has ended had in hand. */
+/* The calls that an agent before had in hand. */
 static struct answer judge_again(struct flight *f)
 {
 	struct answer answer;
@@ -87,8 +87,9 @@ static struct answer judge_again(struct flight *f)
 /* -------------------------------------------------------------- the worker */
 
 /*
- * What the driver asks the calling thread for: an administrator; who may set how often a group
- * comes in the runlist (RS_ACCESS_NICE); who may watch the whole card (RS_ACCESS_PERFMON).
+ * The driver asks the calling thread for these capabilities. They make it an administrator, let it
+ * set how often a group comes in the runlist (RS_ACCESS_NICE), or watch the whole card
+ * (RS_ACCESS_PERFMON).
  */
 static void drop_rights(void)
 {
@@ -98,7 +99,7 @@ static void drop_rights(void)
 	struct __user_cap_data_struct caps[2];
 	unsigned int i;
 
-	/* of this thread alone; without capabilities there is nothing to drop */
+	/* of this thread alone; without capabilities nothing is to be dropped */
 	if (syscall(SYS_capget, &header, caps))
 		return;
 	for (i = 0; i < sizeof(rights) / sizeof(rights[0]); i++)
@@ -122,7 +123,7 @@ static int receive(struct listener *l, struct seccomp_notif *n)
 		else if (!ioctl(l->fd, SECCOMP_IOCTL_NOTIF_RECV, n))
 			got = 1;
 		else if (errno != ENOENT && errno != EINTR && errno != EAGAIN)
-			got = -1; /* whoever waits at such a file never ends */
+			got = -1; /* a wait at such a file never ends */
 		l->gone = got < 0;
 	}
 	pthread_mutex_unlock(&l->receiving);
@@ -145,7 +146,7 @@ static int start_worker(struct listener *l, struct flight *f)
 	return 0;
 }
 
-/* Context: door.lock. Return: NULL: it has as many as it may, or there is no memory. */
+/* Context: door.lock. Return: NULL: the container has as many as it may, or no memory is left. */
 static struct flight *make_flight(struct listener *l)
 {
 	struct flight *f;
@@ -178,8 +179,8 @@ static void free_flight(struct flight *f)
 }
 
 /*
- * A call may last, so another worker waits for the next one. There are no more than have been
- * needed: a container has hundreds of listeners, and most of them no calls.
+ * A call may last, so another worker waits for the next one. There are only as many as have been
+ * needed: a container has hundreds of listeners, and most get no calls.
  */
 static void recruit(struct listener *l)
 {
@@ -209,11 +210,14 @@ static void leave(struct flight *f)
 		*at = l->next;
 		c->listeners--;
 		pthread_mutex_destroy(&l->receiving);
-		/* who lives is not left to itself because its container ends */
+		/*
+		 * processes that outlive their container do not become free to answer their own
+		 * calls
+		 */
 		if (!gone)
 			cgpu_agent_refuse(c->id, fd);
 		arena_free(l);
-		/* a number that the state has is never another's */
+		/* a number that the state has never names another file */
 		if (gone)
 			close(fd);
 	}
@@ -270,7 +274,7 @@ static void *work(void *data)
 		f->again = false;
 		got = receive(l, &f->notif);
 	}
-	/* the next agent goes on with it */
+	/* the next agent resumes the call */
 	if (!door.running)
 		return NULL;
 	pthread_mutex_lock(&door.lock);

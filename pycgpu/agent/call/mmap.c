@@ -11,7 +11,10 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t length = (data->args[1] + page - 1) & ~(page - 1);
-	/* the driver maps where the address equals the offset, whatever the address is asked for */
+	/*
+	 * the driver maps only where the address equals the offset, whatever address the caller
+	 * asks for
+	 */
 	uint64_t base = data->args[5];
 	struct cgpu_shortage shortage = { 0 };
 	struct cgpu_wait wait = { 0 };
@@ -30,7 +33,7 @@ struct answer on_mmap(struct flight *f, const struct seccomp_data *data)
 	number = keep_file(f, (int)data->args[4], f->fd, CGPU_DEVICE_UVM, 0, NULL);
 	if (!number)
 		return fail(-ENOMEM);
-	/* as the driver answers it */
+	/* the driver's answer */
 	if (!managed_belongs(f->c, number, f->process))
 		return fail(managed_is_bound(f->c, number) ? -EOPNOTSUPP : -EBADFD);
 	f->c->lazy = true;

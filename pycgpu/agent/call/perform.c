@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Performing a call of a tenant on a duplicate of its file, with copies of all that
- * the driver reads: no thread of the tenant can change what was decided on, nor
- * which file it is about.
+ * Performs a tenant's call on a duplicate of its file, with copies of all that the driver reads. So
+ * no thread of the tenant can change what was decided on, or which file it is about.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +19,7 @@
 #include "tenant/tenant.h"
 
 enum {
-	CLASS_BYTES_READ = 4096, /* of a class whose size nobody here knows */
+	CLASS_BYTES_READ = 4096, /* bytes read of a class whose size the agent does not know */
 	/* GPU_GET_PID_INFO: count, then entries of pid, index, result, figures, instance */
 	PID_INFO_FIRST = 8,
 	PID_INFO_BYTES = 72,
@@ -29,7 +28,7 @@ enum {
 	PID_INFO_MAX = 200
 };
 
-/* No status of the driver's. */
+/* A value that is no status of the driver's. */
 #define NOT_ANSWERED 0xc9b0aa55u
 
 bool copy_in(struct flight *f, uint64_t from, void *to, size_t size)
@@ -49,7 +48,7 @@ static bool is_root_class(uint32_t hClass)
 	return hClass == NV01_ROOT || hClass == NV01_ROOT_NON_PRIV || hClass == NV01_ROOT_CLIENT;
 }
 
-/* escapes that the core does not look into, without a pointer or a descriptor */
+/* escapes that the core does not interpret, without a pointer or a descriptor */
 static bool is_flat(uint32_t nr)
 {
 	switch (nr) {
@@ -88,7 +87,7 @@ bool refuses(const struct flight *f)
 		return req->flags & NVOS54_FLAGS_FINN_SERIALIZED ||
 		       cgpu_control_rule(req->cmd)->opaque;
 	case CGPU_OP_ALLOC:
-		/* a client by a number of the tenant's choice: object.c says why not */
+		/* object.c says why a tenant may not choose a client's number */
 		if (cgpu_class_rule(req->hClass)->opaque ||
 		    (is_root_class(req->hClass) && (req->nr != NV_ESC_RM_ALLOC || req->hClient)))
 			return true;
@@ -96,23 +95,23 @@ bool refuses(const struct flight *f)
 	case CGPU_OP_HEAP_ALLOC:
 		return req->hClass == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR;
 	case CGPU_OP_EXPORT_DMABUF:
-		/* to one that is there: the driver would look for it among our descriptors */
+		/* into an existing dma-buf: the driver would look for it among our descriptors */
 		return req->fd != -1;
 	case CGPU_OP_UVM_INITIALIZE:
-		/* one that is shared maps into any address space, and outlives them all */
+		/* a shared address space maps into any process, and outlives them all */
 		return req->flags & ~(uint32_t)UVM_INIT_FLAGS_DISABLE_HMM;
 	case CGPU_OP_HEAP_OTHER:
 		return true;
 	default:
 		break;
 	}
-	/* the driver would look at the wrapper again: any call could stand there by then */
+	/* the driver would look at the wrapper again, which could hold any call by then */
 	return f->wrapped && !performs(f);
 }
 
 /* ------------------------------------------------------------ what is read */
 
-/* Of UVM's commands none points to parameters. */
+/* No command of UVM's points to parameters. */
 static const struct cgpu_ioctl_rule *escape_of(const struct flight *f)
 {
 	static const struct cgpu_ioctl_rule none;
@@ -142,7 +141,7 @@ static bool make_params(struct flight *f, uint32_t bytes)
 	return true;
 }
 
-/* The driver knows how much a class has and reads no more; we may not know. */
+/* The driver knows a class's size and reads no more; the agent may not know it. */
 static int read_class(struct flight *f, uint32_t known_bytes)
 {
 	struct iovec local = { f->params, known_bytes ? known_bytes : CLASS_BYTES_READ };
@@ -155,7 +154,7 @@ static int read_class(struct flight *f, uint32_t known_bytes)
 	return 0;
 }
 
-/* Left as they are, they would be pointers into the agent. */
+/* Reads the lists, whose pointers would otherwise point into the agent. */
 static int read_lists(struct flight *f)
 {
 	const struct cgpu_pointer *p = cgpu_control_rule(f->call.req.cmd)->pointer;
@@ -166,7 +165,7 @@ static int read_lists(struct flight *f)
 		uint32_t place = p[i].at - 1u;
 		uint64_t at, bytes;
 
-		/* of another size than it has, the driver refuses it */
+		/* the driver refuses parameters of the wrong size */
 		if (place + 8 > f->params_bytes)
 			return -EINVAL;
 		at = cgpu_get64(f->params, place);
@@ -202,7 +201,7 @@ static uint8_t *descriptor_of(struct flight *f)
 	return place && place + 3 <= f->params_bytes ? f->params + place - 1 : NULL;
 }
 
-/* Where it names a descriptor of nvidia-caps, NULL: it names none. */
+/* Where the call names a descriptor of nvidia-caps, NULL: it names none. */
 static uint8_t *capability_of(struct flight *f)
 {
 	const struct cgpu_request *req = &f->call.req;
@@ -262,7 +261,7 @@ int perform_read(struct flight *f)
 
 /* ------------------------------------------------------------- the call */
 
-/* pids of other containers are none of the tenant's business */
+/* Removes the pids of other containers. */
 static void filter_pids(struct flight *f)
 {
 	uint32_t count = cgpu_get32(f->params, CGPU_GPU_PIDS_COUNT), kept = 0, i;
@@ -278,7 +277,7 @@ static void filter_pids(struct flight *f)
 		cgpu_put32(f->params, CGPU_GPU_PIDS_TABLE + 4 * i, 0);
 }
 
-/* Nor what they hold: they look as processes that hold nothing. */
+/* Other containers' processes look as if they hold nothing. */
 static void hide_others(struct flight *f)
 {
 	uint32_t count = cgpu_get32(f->params, 0), i;
@@ -296,13 +295,13 @@ static void hide_others(struct flight *f)
 	}
 }
 
-/* Where the argument points to rights that a handle is given, 0: nowhere. */
+/* Where the argument points to the rights that a handle gets, 0: nowhere. */
 static uint32_t rights_place(const struct flight *f)
 {
 	return f->call.req.args_size == sizeof(struct nvos64) ? escape_of(f)->rights : 0;
 }
 
-/* Puts ours in the place of the tenant's pointers and descriptors. Return: -EFAULT. */
+/* Replaces the tenant's pointers and descriptors by ours. Return: -EFAULT. */
 static int point_here(struct flight *f)
 {
 	uint32_t status_at = f->call.req.status_offset, i;
@@ -318,7 +317,7 @@ static int point_here(struct flight *f)
 	for (i = 0; i < f->list_count; i++)
 		cgpu_put64(f->params, f->list[i].pointer, f->list[i].bytes ?
 			   (uintptr_t)f->lists + f->list[i].offset : 0);
-	/* its number means nothing here, and must not mean one of ours */
+	/* the tenant's number must not name a descriptor of ours */
 	if (descriptor)
 		cgpu_put32(descriptor, 0, (uint32_t)f->named);
 	f->capability = cap ? cgpu_get64(cap, 0) : 0;
@@ -369,9 +368,9 @@ static void make_presentable(struct flight *f)
 }
 
 /*
- * The driver takes these once for a file, and says so by EINVAL alone: no status tells whether it
- * was done for an agent that has ended since. What the core has as registered already is refused
- * as it was.
+ * The driver takes these calls once for a file, and a second time fails with EINVAL alone. No
+ * status tells whether an agent that has ended made the first. A file that the core knows as
+ * registered is refused as before.
  */
 static bool was_done_before(struct flight *f)
 {
@@ -411,9 +410,8 @@ int perform(struct flight *f)
 }
 
 /*
- * The driver writes the status last, into memory that outlives the agent, and an ioctl that has
- * begun comes to its end before the agent does. So a status tells that all was done, and none
- * that nothing was.
+ * The driver writes the status last, into memory that outlives the agent. An ioctl that has begun
+ * ends before the agent does. So a status tells that all was done, and no status that nothing was.
  */
 bool was_performed(struct flight *f)
 {
@@ -435,7 +433,10 @@ int exported_here(const struct flight *f)
 	return f->stage.at >= STAGE_ASKED && f->stage.at < STAGE_ANSWERED ? f->dmabuf : -1;
 }
 
-/* Only what changed: the driver writes no more than the class has, and we may not know it. */
+/*
+ * Copies only what changed: the driver writes no more than the class has, and the agent may not
+ * know its size.
+ */
 static bool deliver_params(struct flight *f, int mem)
 {
 	uint32_t first = 0, end = f->params_bytes;
@@ -465,9 +466,9 @@ static int deliver_to(struct flight *f, int mem)
 }
 
 /*
- * By its number the caller's memory could be another process', of the host's even: who is killed
- * leaves the number to the next one that begins. What is opened stays the memory of whoever
- * had it then, and that was the caller if it waits still.
+ * The caller's number could name another process by now, even one of the host's: a killed process
+ * leaves its number to a new one. The opened file stays the memory of the process that had the
+ * number then. That was the caller if it still waits.
  */
 int deliver(struct flight *f)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Listeners of which no container is heard, while processes live under their filter: all their
- * calls get EPERM, until the last of them has ended.
+ * Listeners without a container, while processes live under their filter: all their calls get
+ * EPERM, until the last process has ended.
  *
- * A listener that is closed instead leaves its processes to themselves: their calls fail with
- * ENOSYS, but the kernel then lets them have another listener, by which they answer their own
- * calls. The filter refuses that, too; one does not rely on the other.
+ * If such a listener were closed, its calls would fail with ENOSYS. But the kernel then lets the
+ * processes have another listener, by which they answer their own calls. The filter refuses that,
+ * too; neither relies on the other.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -21,14 +21,14 @@
 #include "call/call.h"
 
 enum {
-	/* of one tenant, so that none takes another's place */
+	/* a limit a tenant, so that no tenant takes another's place */
 	REFUSED_MAX = 256,
 	SLOTS = REFUSED_MAX * CONTAINERS_MAX,
 	EVENTS = 64
 };
 
 struct refused {
-	int fd;                  /* and 1; 0: none */
+	int fd;                  /* the descriptor + 1; 0: none */
 	uint32_t tenant;
 };
 
@@ -48,7 +48,7 @@ static uint32_t tenant_of(const char *id)
 	return hash;
 }
 
-/* Return: a free slot, SLOTS: the tenant has its part. Context: lock. */
+/* Return: a free slot, SLOTS: the tenant has its share. Context: lock. */
 static uint32_t find_slot(uint32_t tenant)
 {
 	uint32_t i, its = 0, found = SLOTS;
@@ -69,12 +69,12 @@ static void drop(uint32_t slot)
 	pthread_mutex_lock(&lock);
 	fd = refused[slot].fd - 1;
 	refused[slot].fd = 0;
-	/* a number that the state has is never another's */
+	/* a number that the state has never names another file */
 	close(fd);
 	pthread_mutex_unlock(&lock);
 }
 
-/* Return: false: nobody is there any more. */
+/* Return: false: no process is left. */
 bool listener_refuse(int listener)
 {
 	struct seccomp_notif_resp response = { .error = -EPERM };
@@ -88,7 +88,7 @@ bool listener_refuse(int listener)
 	return true;
 }
 
-/* One call of each that has one in turn: none of them waits for another's many. */
+/* Answers one call of each listener in turn: none waits for all of another's. */
 static void *answer(void *unused)
 {
 	struct epoll_event ready[EVENTS];
@@ -140,7 +140,7 @@ void cgpu_agent_refuse(const char *id, int fd)
 	slot = is_listener(fd) ? find_slot(tenant_of(id)) : SLOTS;
 	call.data.u32 = slot;
 	if (slot < SLOTS) {
-		/* before it is watched, since it may be answered at once */
+		/* before it is watched, because it may be answered at once */
 		refused[slot] = (struct refused){ fd + 1, tenant_of(id) };
 		kept = epoll >= 0 && !epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &call);
 		if (!kept)
@@ -170,7 +170,7 @@ void refused_resume(void)
 	struct epoll_event call = { .events = EPOLLIN };
 
 	pthread_mutex_lock(&lock);
-	/* whether any are there or not: none shall depend on what is free of threads later */
+	/* even without listeners: a later one must not depend on a thread being free then */
 	begin();
 	for (call.data.u32 = 0; call.data.u32 < SLOTS; call.data.u32++) {
 		if (!refused[call.data.u32].fd)

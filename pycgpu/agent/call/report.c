@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What a refused call leaves for others to read: an event, and a line for who is killed for it. */
+/* Reports a refused call: an event, and a line for a process that is killed for it. */
 #include "call/call.h"
 #include "host/host.h"
 #include "tenant/tenant.h"
