@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The memory file of the state, and who has which pages of it: all that the state has is whole
- * pages, for it is few and large things. An agent may be killed at any instruction, so what is
- * free is not kept in lists: a page either begins a run that somebody has or it does not.
+ * The memory file of the state, and which of its pages are in use. The state consists of whole
+ * pages, because it is a few large things. An agent may be killed at any instruction, so there is
+ * no free list. Either a page begins a run in use, or it does not.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17 */
 #endif
 
-/* sparse: what is not used costs nothing */
+/* sparse: unused pages cost nothing */
 #define PAGE_BYTES 4096ULL
 #define PAGES (1ULL << 24)
 #define HEAD_BYTES (64ULL << 20)
@@ -32,7 +32,7 @@
 static pthread_mutex_t arena_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t lowest; /* no page below is free */
 
-/* By its first page: how many somebody has from there on, 0: it begins nothing. */
+/* By its first page: the length of the run in use that begins there, 0: none begins there. */
 static uint32_t *runs(void)
 {
 	return (uint32_t *)RUNS_AT;
@@ -125,7 +125,7 @@ void *arena_alloc(size_t bytes)
 /* Context: arena_lock. */
 static void let_go_of(uint64_t page, uint64_t count)
 {
-	/* as good as new: zeroed, and the kernel's again */
+	/* like new pages: zeroed, and returned to the kernel */
 	madvise((void *)(PAGES_AT + page * PAGE_BYTES), count * PAGE_BYTES, MADV_REMOVE);
 	runs()[page] = 0;
 	if (page < lowest)
@@ -152,7 +152,7 @@ void arena_sweep(void)
 	uint64_t page, free = 0;
 	uint32_t run;
 
-	/* behind what nobody has had for so long nobody has anything: pages are taken from below */
+	/* pages are taken from below, so behind so many free pages all are free */
 	for (page = 0; page < PAGES && free < PAGES / 256; page += run & ~KEPT ? run & ~KEPT : 1) {
 		run = runs()[page];
 		free = run ? 0 : free + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What the agent knows, its locks and its clock. */
+/* The agent's knowledge, its locks and its clock. */
 #include <time.h>
 
 #include "state/door.h"
@@ -7,9 +7,9 @@
 struct door door;
 
 /*
- * The threads that move gates have real-time priority, and all others take this lock, too: a
- * tenant's call would hold it as long as it waits for a processor, of which tenants have as
- * many busy as they like.
+ * The threads that move gates have real-time priority, and all others take this lock, too.
+ * Otherwise a tenant's call would hold it while it waits for a processor, and tenants keep as many
+ * busy as they like.
  */
 __attribute__((constructor)) void door_init_locks(void)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the files of the agent share. One lock, door.lock, guards all that the
- * core keeps; it is never held across an ioctl of the driver or an access to a
- * tenant's memory. Order: a container's sweep_lock or look_lock, files_lock, process_lock,
- * door.lock.
- * Whoever reads a tenant's mappings or asks for its descriptors may wait for as long as the
- * tenant likes (for a page of a file system of its own, or for reads of such while the
- * process executes a program), so only the container's own threads do, without the last
- * three.
+ * Declarations that the files of the agent share. One lock, door.lock, guards all that the core
+ * keeps. It is never held across an ioctl of the driver or an access to a tenant's memory. Order: a
+ * container's sweep_lock or look_lock, files_lock, process_lock, door.lock.
+ *
+ * A thread that reads a tenant's mappings or asks for its descriptors may wait as long as the
+ * tenant likes. It may wait for a page of the tenant's own file system, or for reads of that while
+ * the process executes a program. So only the container's own threads do so, without the last three
+ * locks.
  */
 #ifndef CGPU_AGENT_DOOR_H
 #define CGPU_AGENT_DOOR_H
@@ -55,28 +55,31 @@ struct file {
 	uint32_t minor;
 	/* our duplicate of a file that cannot be polled, or -1; closed under look_lock */
 	int held;
-	uint32_t seen;           /* counts calls on it, */
-	uint32_t users;          /* and those that are in hand: nobody else may have it any more */
+	uint32_t seen;           /* counts the calls on the file, */
+	uint32_t users;          /* and the calls in hand, perhaps its last users */
 	struct process *process; /* where it was seen last */
 	int fd;                  /* and its number there */
 	/* the address space that it maps into, see managed.c; -1, NULL: not known */
 	struct process *owner;
 	uint32_t space;          /* counts what it was bound to */
 	uint64_t blind_ns;       /* since when it lives and cannot be read, 0: it can */
-	uint64_t flags;          /* that it was to be initialised with */
+	uint64_t flags;          /* the flags that it was to be initialised with */
 	int maps, mem;
 };
 
 struct container {
 	bool used;
 	bool ending;
-	/* of its group, whose slots it runs under; is there as long as this one. NULL: its own */
+	/*
+	 * leads the container's group, whose slots it runs under; lives as long as this. NULL: its
+	 * own
+	 */
 	struct container *leader;
 	char id[CGPU_ID_MAX + 1];
 	char name[CGPU_ID_MAX + 1];
 	struct listener *listener; /* list of those alive, under door.lock: see listener.c */
-	uint32_t listeners;      /* of these: one, and one for each exec of an OCI runtime */
-	bool attached;           /* has had one: lives as long as it has any */
+	uint32_t listeners;      /* how many: one, and one for each exec of an OCI runtime */
+	bool attached;           /* has had a listener: lives as long as it has any */
 	int watched_pidfd;       /* of create's pid=; -1 */
 	char cgroup[1024];
 	bool populated;
@@ -84,34 +87,34 @@ struct container {
 	struct cgpu_grant grant[CGPU_MAX_CARDS];
 	struct cgpu_tenant tenant;
 
-	uint32_t workers;        /* threads that use it and are not its keeper; under door.lock */
+	uint32_t workers;        /* threads that use it, except its keeper; under door.lock */
 	uint32_t strangers;      /* see stranger.c */
 	uint32_t unread;         /* see notice.c */
-	bool condemned;          /* was killed: who holds its files is next, by a worker more; */
-	bool hunted;             /* that one has begun, see holders.c; both under door.lock */
+	bool condemned;          /* was killed: a worker then kills the holders of its files; */
+	bool hunted;             /* that worker has begun, see holders.c; both under door.lock */
 	uint64_t told_ns;        /* see may_tell() */
 	uint32_t told;
 
-	/* over a whole look at what is mapped; as nothing else, while mappings are read */
+	/* held over a whole look at what is mapped; the only lock held while mappings are read */
 	pthread_mutex_t sweep_lock;
-	uint64_t looking_ns;     /* since when they are, 0: they are not */
-	/* while everybody is asked for files that are held; none of these is closed meanwhile */
+	uint64_t looking_ns;     /* since when mappings are read, 0: they are not */
+	/* held while all processes are asked for held files; none of these is closed meanwhile */
 	pthread_mutex_t look_lock;
-	uint64_t withdrawing_ns; /* since when a card is taken from one, 0: none is */
+	uint64_t withdrawing_ns; /* since when a card is taken from an address space, 0: none is */
 	pthread_cond_t keeper;   /* lifecycle.c: */
 	bool wanted;             /* its keeper shall look at once; under door.lock, */
-	uint64_t asked_ns;       /* somebody waits for a look, */
-	uint64_t answered_ns;    /* and it has been had */
+	uint64_t asked_ns;       /* a thread waits for a look, */
+	uint64_t answered_ns;    /* and the look for that request is done */
 
 	pthread_mutex_t files_lock;
 	int epoll;               /* weak references to files: see files.c */
 	struct file file[FILES_MAX];
-	/* never held while anything of a tenant's is waited for */
+	/* never held during a wait for anything of a tenant's */
 	pthread_mutex_t process_lock;
 	struct process *processes;
 	uint32_t process_count;
 	struct { int tid; struct process *process; } tid[TIDS];
-	bool lazy;               /* has had memory that goes without a call: look before telling */
+	bool lazy;               /* has had memory that goes without a call: sweep first */
 	bool dirty;              /* a process died since the last sweep */
 	uint64_t swept_ns;
 	uint64_t managed_ns;     /* managed memory was swept, too */
@@ -123,7 +126,7 @@ struct container {
 	struct { uint32_t file; uint64_t base, when_ns; } recent[64];
 	uint32_t recent_next;
 
-	/* last told to the scheduler, by card */
+	/* the values last told to the scheduler, by card */
 	uint32_t groups[CGPU_MAX_CARDS];
 	uint32_t channels[CGPU_MAX_CARDS];
 	uint32_t runnable_changes; /* the tenant's, as the engine knows them */
@@ -132,20 +135,20 @@ struct container {
 	uint32_t lead[CGPU_MAX_CARDS]; /* number of the group that opens first */
 	uint64_t resend_ns;      /* 0: slices are as programmed */
 	uint64_t resent_ns;
-	pthread_cond_t slices;   /* see slices.c: some are to be sent, or it is ending */
-	uint64_t slice_us[CGPU_MAX_CARDS]; /* the last that was asked for, 0: sent */
-	uint64_t asking_ns;      /* since when its processes are asked for a file, 0: none is */
+	pthread_cond_t slices;   /* slices.c: slices are to be sent, or the end comes */
+	uint64_t slice_us[CGPU_MAX_CARDS]; /* the slice last asked for, 0: sent */
+	uint64_t asking_ns;      /* since when a process is asked for a file, 0: none is */
 
 	struct userds *userds;   /* under door.lock, */
 	struct clients *clients; /* and this */
 };
 
-/* Part of the state, and so whole pages: an agent after this one goes on with it. */
+/* Part of the state, and so whole pages: an agent after this one resumes with it. */
 struct door {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;  /* the scheduler must look */
 	pthread_cond_t leaves;   /* a container's `workers`, `answered_ns` */
-	/* written to free a container; read by whoever uses one without the lock */
+	/* written to free a container; read by a thread that uses one without the lock */
 	pthread_rwlock_t life;
 	bool running;
 	struct cgpu_abi abi;
@@ -172,7 +175,7 @@ extern struct door door;
 /* door.c */
 void door_init_locks(void);
 uint64_t now_ns(void);
-/* One whose waits end by that clock. */
+/* Makes a condition whose waits end by that clock. */
 void cond_init(pthread_cond_t *cond);
 /* Context: door.lock, released meanwhile. */
 void cond_wait_until(pthread_cond_t *cond, uint64_t until_ns);
@@ -185,7 +188,9 @@ int next_in_slot(uint32_t minor, uint32_t slot, int from);
 /* events.c */
 struct state_segment events_segment(void);
 void event(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A tenant must not push others' lines out of the events. Return: false: it has told enough. */
+/*
+ * Keeps a tenant from pushing others' lines out of the events. Return: false: it has told enough.
+ */
 bool may_tell(struct container *c);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A ring of the last lines, as in kmod/door/events.c: a reader names the position that
- * it has come to, and is told how many lines it missed.
+ * A ring of the last lines, as in kmod/door/events.c. A reader names the position that it has come
+ * to, and is told how many lines it missed.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -13,13 +13,13 @@
 #include "state/door.h"
 
 enum {
-	/* what the module keeps: docs/tree.md */
+	/* as many as the module keeps: docs/tree.md */
 	EVENT_LINES = 512,
 	EVENT_BYTES = 255,
 	TOLD_MAX = 16 /* lines a second, of a container */
 };
 
-/* Part of the state: who has read up to a line goes on behind it. */
+/* Part of the state: under the next agent a reader goes on behind its last line. */
 static struct {
 	char line[EVENT_LINES][EVENT_BYTES];
 	unsigned long long end; /* lines so far */

@@ -13,9 +13,12 @@
 enum {
 	RIGHTS_BYTES = 4,
 	LISTS_BYTES = 1 << 16,
-	/* its own, twice for one that allocates a client, and one that it names or makes */
+	/*
+	 * the file of the call, twice for one that allocates a client, and one that it names or
+	 * makes
+	 */
 	FLIGHT_FILES = 4,
-	/* at least so much is given with a class: more than any class has */
+	/* the least buffer for a class's parameters: no class has more */
 	CLASS_BYTES = 1 << 14,
 	/* RMAPI_PARAM_COPY_MAX_PARAMS_SIZE of the driver's params_copy.h */
 	PARAMS_BYTES_MAX = 1 << 20
@@ -23,18 +26,18 @@ enum {
 
 struct answer {
 	bool forward;            /* the tenant's own call goes on */
-	int error;               /* else: 0, or -errno */
+	int error;               /* otherwise: 0, or -errno */
 };
 
 /*
- * How far a call has come: an agent that goes on for one that has ended begins here. What the
- * core knows changes together with it (change_begin()).
+ * How far a call has come: an agent that resumes for one that has ended begins here. What the core
+ * knows changes together with it (change_begin()).
  */
 enum stage_at {
 	STAGE_RECEIVED,          /* nothing depends on it: it is judged anew */
 	STAGE_DECIDED,           /* the core expects what the driver does */
-	STAGE_ASKED,             /* the driver may have been asked: args tell */
-	STAGE_PERFORMED,         /* it was, and `result` tells how */
+	STAGE_ASKED,             /* the driver may have been asked: args show it */
+	STAGE_PERFORMED,         /* the driver was asked, and `result` is its answer */
 	STAGE_SETTLED,           /* the core knows it, and has said `verdict` */
 	STAGE_ANSWERED           /* `answer` is to be sent */
 };
@@ -44,7 +47,7 @@ struct stage {
 	int result;              /* what the driver's ioctl returned */
 	int verdict;             /* what the core made of it */
 	bool forward;            /* the tenant performs it */
-	bool undone;             /* as the verdict was */
+	bool undone;             /* undone, as the verdict demands */
 };
 
 /* one per worker, in the state */
@@ -68,14 +71,14 @@ struct flight {
 	bool again;              /* an agent that has ended may have asked the driver */
 	struct cgpu_call call;
 	int named;               /* duplicate of the file that req.fd names, or -1 */
-	int dmabuf;              /* ours of one that was exported, or -1; */
+	int dmabuf;              /* our descriptor of an exported dma-buf, or -1; */
 	int handed;              /* and the tenant's, or -1 */
-	uint32_t file[FLIGHT_FILES]; /* files that it keeps, of which it may be the last to know */
+	uint32_t file[FLIGHT_FILES]; /* files that the call keeps, perhaps as their last user */
 	uint32_t file_count;
 	uint8_t rights[RIGHTS_BYTES];
 	uint8_t args[CGPU_ARGS_MAX];
 
-	/* what stood where the driver is given something else: see perform() */
+	/* the original values where the driver gets others: see perform() */
 	uint64_t rights_at;
 	uint64_t capability;
 	/* the parameters, as they came and as the driver leaves them */

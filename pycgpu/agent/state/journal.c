@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * An agent may be killed amid a change of a container's books. What a change touches is written
- * down before, as it was, and put back by the next agent if the change was not ended. The core
- * gets to all that it may change by cgpu_table_entry(), but for the head of its tables, which
- * is small, and its hash buckets, of which it tells.
+ * An agent may be killed amid a change of a container's books. The journal saves what a change
+ * touches beforehand; the next agent restores it if the change did not end. The core reaches what
+ * it may change by cgpu_table_entry(), except the small head of its tables, and its hash buckets,
+ * which it reports.
  *
- * A thread that is killed has done all that comes before the instruction that it was at, so only
- * the compiler must keep to the order.
+ * A killed thread has done all that precedes its current instruction, so only the compiler must
+ * keep the order.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,11 +17,11 @@
 #include "state/state.h"
 
 enum {
-	SEEN = 64,               /* of what was written down last, so that it is not again */
-	LARGE_BYTES = 4 << 20    /* is given back afterwards */
+	SEEN = 64,               /* the entries saved last, so that they are not saved again */
+	LARGE_BYTES = 4 << 20    /* a larger journal is given back afterwards */
 };
 
-/* What stood somewhere, and behind that this: so the newest is found first. */
+/* Follows the saved bytes, so that the newest entry is found first. */
 struct entry {
 	uint8_t *at;
 	uint64_t bytes;
@@ -37,10 +37,10 @@ static struct journal *journal;
 static size_t room;
 /* under door.lock */
 static const void *seen[SEEN];
-/* The thread that changes books: one that reads the core's tables without door.lock does not. */
+/* The thread that changes books; a thread that reads the tables without door.lock is another. */
 static const void *changer;
 
-/* The core asks this of each slot that it looks at: one compare, and no call. */
+/* The core calls this for each slot that it looks at, so it is one compare and no call. */
 static bool is_changing(void)
 {
 	return changer == __builtin_thread_pointer();
@@ -68,7 +68,7 @@ void change_keep(void *at, size_t bytes)
 
 	if (!is_changing())
 		return;
-	/* many times what a container's tables have: without it a change could not be undone */
+	/* the room is many times a container's tables; beyond it a change could not be undone */
 	if (journal->used + padded(bytes) + sizeof(struct entry) > room)
 		abort();
 	memcpy(was, at, bytes);
@@ -78,7 +78,7 @@ void change_keep(void *at, size_t bytes)
 	in_order();
 }
 
-/* What the core says before it changes something that is no part of a table's head. */
+/* The core calls this before it changes something outside a table's head. */
 void cgpu_touched(void *at, size_t bytes);
 void cgpu_touched(void *at, size_t bytes)
 {
@@ -93,7 +93,7 @@ void cgpu_touched(void *at, size_t bytes)
 	change_keep(at, bytes);
 }
 
-/* Of its lists of processes the core tells. */
+/* The core reports changes of its lists of processes itself. */
 static void keep_books(struct cgpu_tenant *tenant)
 {
 	size_t lists = offsetof(struct cgpu_tenant, objects.processes);
@@ -160,7 +160,7 @@ bool journal_undo(void)
 
 	if (!journal->open)
 		return false;
-	/* the oldest last: of what was written down twice that is as it was before */
+	/* the oldest last: for memory saved twice it has the original */
 	while (end) {
 		entry = (const struct entry *)(journal->entries + end) - 1;
 		end -= sizeof(*entry) + padded(entry->bytes);

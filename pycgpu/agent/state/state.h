@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What one agent leaves to the next: a memory file that the watchdog keeps while there is
- * none. arena.c maps it, journal.c makes changes of it whole or none, watchdog.c keeps it,
+ * The state that one agent leaves to the next: a memory file that the watchdog keeps while there is
+ * no agent. arena.c maps it, journal.c makes changes of it whole or none, watchdog.c keeps it,
  * takeover.c adopts it. kmod/linux/state.h is its counterpart.
  *
- * It lies at the same address in every agent, so that pointers within it hold. What else it
- * has are numbers of descriptors, which the next agent has by the same numbers.
+ * It lies at the same address in every agent, so that pointers within it hold. It also names
+ * descriptors by number, and the next agent has them by the same numbers.
  */
 #ifndef CGPU_AGENT_STATE_H
 #define CGPU_AGENT_STATE_H
@@ -15,25 +15,25 @@
 #include <stdint.h>
 
 /*
- * Raised with every change of what lies in it or of what that means. The digest over sizes and
- * places catches who forgets it.
+ * Raise this with every change of the state's layout or meaning. The digest over sizes and offsets
+ * catches a forgotten raise.
  */
 #ifndef CGPU_AGENT_STATE_VERSION /* a test builds one that does not fit */
 #define CGPU_AGENT_STATE_VERSION 6
 #endif
 
-/* Of user space on x86-64 and arm64 with 48 bits; neither programs nor mmap() get there. */
+/* In user space on x86-64 and arm64 with 48 bits; neither programs nor mmap() get there. */
 #define STATE_AT 0x200000000000ULL
 
 enum {
-	/* No descriptor of the state has a smaller number: those are what programs start with. */
+	/* No descriptor of the state has a smaller number: programs start with those. */
 	STATE_FD_FIRST = 64
 };
 
 struct state {
 	char magic[8];
 	uint32_t version;
-	uint32_t watchdog;       /* number of the one that is in charge; counts */
+	uint32_t watchdog;       /* number of the watchdog in charge; counts */
 	uint64_t digest;
 	int memory;              /* descriptors: this file, */
 	int socket;              /* and where the watchdog is asked */
@@ -53,8 +53,8 @@ static inline uint64_t state_fold(uint64_t digest, uint64_t word)
 
 /* arena.c */
 /*
- * Variables of the program that are part of the state: what stands in them is kept, or, from an
- * agent before, replaced. Each is a whole number of pages.
+ * Variables of the program that are part of the state. Their content is kept, or replaced by that
+ * of an agent before. Each is a whole number of pages.
  */
 struct state_segment {
 	void *at;
@@ -62,21 +62,24 @@ struct state_segment {
 };
 
 /*
- * Takes over a descriptor and gives it a number that no program begins with: what a program had
- * open at its start it may close, and the kernel gives the smallest number that is free. Passes
- * what is below 0 on. Return: -1 and errno: there is none.
+ * Takes over a descriptor and gives it a number that no program begins with. A program may close
+ * descriptors that it began with, and the kernel gives the smallest free number. Passes a negative
+ * `fd` on. Return: -1 and errno: there is none.
  */
 int state_descriptor(int fd);
-/* A new one. Return: 0, -errno. */
+/* Makes a new state. Return: 0, -errno. */
 int arena_create(void);
-/* That of an agent before; `memory` is the caller's. Return: 0, -errno: nothing is mapped. */
+/*
+ * Maps the state of an agent before; the caller owns `memory`. Return: 0, -errno: nothing is
+ * mapped.
+ */
 int arena_map(int memory);
-/* Puts the variables into its place. Return: 0, -errno. */
+/* Puts the variables into the state. Return: 0, -errno. */
 int arena_place(const struct state_segment *segments, uint32_t count, bool adopt);
-/* Zeroed, whole pages. Return: NULL. */
+/* Zeroed, whole pages. Return: NULL: there are none. */
 void *arena_alloc(size_t bytes);
 void arena_free(void *at);
-/* After an agent ended amid anything: what is not kept is free. */
+/* After an agent ended amid a change: arena_sweep() frees what arena_keep() did not keep. */
 void arena_keep(const void *at);
 void arena_sweep(void);
 
@@ -85,19 +88,19 @@ struct container;
 struct flight;
 void journal_place(void *at, size_t bytes);
 /*
- * A change of a container's books (NULL: of nobody's) by this thread, which is done as a whole
- * or, if the agent ends before change_end(), not at all. `f` not NULL: its call's part, too. No
- * memory of the arena is freed meanwhile. Context: door.lock, not released before its end.
+ * Begins a change of a container's books (NULL: of no container's) by this thread. It is done as a
+ * whole or, if the agent ends before change_end(), not at all. `f` not NULL: the change includes
+ * its call. The arena frees no memory meanwhile. Context: door.lock, not released before its end.
  */
 void change_begin(struct container *c, struct flight *f);
-/* One that moves tables to other memory, and leaves what they were in as it was. */
+/* Begins a change that moves tables to other memory, and leaves the old memory as it was. */
 void change_begin_growth(struct container *c);
-/* The same change is one of these books, too. */
+/* Extends the change to these books. */
 void change_with(struct container *c);
-/* Of more than that: as it is before the change. */
+/* Extends the change to this memory, which is as it was before the change. */
 void change_keep(void *at, size_t bytes);
 void change_end(void);
-/* Makes what was not ended undone. Return: there was something. */
+/* Undoes a change that did not end. Return: there was one. */
 bool journal_undo(void);
 
 #endif
