@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What may wait for as long as a tenant likes, and survive SIGKILL, a process of its own does. It
- * is nobody's to wait for.
+ * Runs work in a process of its own that may wait as long as a tenant likes, and survive SIGKILL.
+ * No thread waits for that process.
  */
 #include <errno.h>
 #include <sched.h>
@@ -23,7 +23,7 @@ bool aside(unsigned long shared, const char *name, void (*work)(const void *), c
 	pid_t between = process(shared);
 
 	if (!between) {
-		/* init has it once this one has ended */
+		/* init adopts the inner process once this one has ended */
 		if (process(shared))
 			_exit(0);
 		prctl(PR_SET_NAME, name);

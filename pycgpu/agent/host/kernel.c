@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the agent cannot do without. A kernel may be built without any of these; then
- * whose file is whose, and what a program asked for, could not be told, and limits would
- * not hold: managed memory was not charged on one without kcmp.
+ * Checks for what the agent cannot do without. A kernel may lack any of these. Then the agent could
+ * not tell which process has which file, or what a program asked for, and limits would not hold. On
+ * a kernel without kcmp managed memory was not charged.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static long try_pidfd_getfd(int self)
 
 	if (pidfd < 0)
 		return -1;
-	/* the pidfd itself: a descriptor that is there */
+	/* duplicates the pidfd itself, a descriptor that certainly exists */
 	got = syscall(SYS_pidfd_getfd, pidfd, pidfd, 0);
 	if (got >= 0)
 		close((int)got);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a thread's process may have of the host's memory, by its cgroup. Read for each allocation
- * that the driver makes there, which are few, so that what is set meanwhile counts.
+ * The host memory that a thread's process may have, by its cgroup. It is read for each allocation
+ * that the driver makes there, which are few, so that changes count.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -37,7 +37,9 @@ uint64_t memory_limit(int tid)
 
 	if (cgroup_of(HIERARCHY_MEMORY, tid, directory, sizeof(directory)))
 		return 0;
-	/* of those that a container can make below its own none widens it */
+	/*
+	 * the least limit counts, so a cgroup that a container makes below its own widens nothing
+	 */
 	while (strlen(directory) > root) {
 		bytes = limit_in(directory);
 		if (bytes && (!least || bytes < least))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a process is ended for, its own standard error says, as the module says it: often its user
- * sees nothing else. That file is a tenant's, and may hold whoever opens it or writes to it. So a
- * process does that which has nothing of ours, and is forgotten if it does not end soon. Of a
- * container that holds some of them no more are begun.
+ * Writes to a process's own standard error why it is ended, as the module does: often its user sees
+ * nothing else. That file is a tenant's, and may block a process that opens or writes it. So a
+ * process without anything of ours writes, and is forgotten if it does not end soon. A container
+ * that blocks some of these gets no more.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 
 enum {
 	TEXT_BYTES = 384,
-	/* it writes within a few milliseconds, and nobody's end is put off for long */
+	/* the writer needs a few milliseconds, and a process's end is not put off for long */
 	PATIENCE_MS = 200,
 	UNREAD_MAX = 8,
 	/* terminals made by a pseudo terminal's master */
@@ -27,7 +27,7 @@ enum {
 	PTS_MAJOR_LAST = 143
 };
 
-/* What a container's log or terminal is: a program's own files are not written to. */
+/* True for a container's log or terminal: a program's own files are not written to. */
 static bool is_for_reading(const struct stat *st)
 {
 	return S_ISFIFO(st->st_mode) ||
@@ -37,10 +37,10 @@ static bool is_for_reading(const struct stat *st)
 
 struct line {
 	char text[TEXT_BYTES], path[48];
-	int end; /* by which the writer's own is seen */
+	int end; /* the agent sees by this descriptor that the writer has ended */
 };
 
-/* In a process of its own. */
+/* Runs in a process of its own. */
 static void write_line(const void *data)
 {
 	const struct line *line = data;
@@ -49,10 +49,10 @@ static void write_line(const void *data)
 
 	syscall(SYS_close_range, 0, (unsigned int)line->end - 1, 0);
 	syscall(SYS_close_range, (unsigned int)line->end + 1, ~0U, 0);
-	/* opening some devices does something */
+	/* opening some devices has side effects */
 	if (stat(line->path, &st) || !is_for_reading(&st))
 		return;
-	/* a file of our own, which waits for nobody */
+	/* an open file of our own, which does not block */
 	fd = open(line->path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) || !is_for_reading(&st) ||
 	    write(fd, line->text, strlen(line->text)) < 0)

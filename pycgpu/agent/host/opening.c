@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Could a process have opened a node of the driver's? The kernel says so: a child of ours goes
- * into the process's cgroup, whose device rules nobody can read (they are a BPF program), takes
- * its user and groups where those count, too, and tries. That one may holds for ten seconds.
+ * Tells whether a process could have opened a node of the driver's, by asking the kernel. The
+ * device rules of a cgroup are a BPF program that cannot be read. So a child of ours enters the
+ * process's cgroup, takes its user and groups if those count, too, and tries. A positive answer
+ * holds for ten seconds.
  *
- * The child may be frozen there, so it has nothing of ours open, is not waited for long, and
- * ends with us.
+ * The child may be frozen there. So it has nothing of ours open, is not waited for long, and ends
+ * with us.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,10 +31,10 @@
 enum { FOUND_MAX = 256, WAIT_MS = 2000, EXIT_MAY = 0, EXIT_MAY_NOT = 1, EXIT_UNKNOWN = 2 };
 
 #define FOUND_NS 10000000000ULL
-/* what could not be found out is asked again sooner */
+/* an unknown answer is asked again sooner */
 #define UNKNOWN_NS 5000000000ULL
 
-/* Of the thread that asks alone: receivers.c. */
+/* Used only by the thread in receivers.c. */
 static struct found {
 	uint64_t key, until_ns;
 	enum opening opening;
@@ -64,7 +65,7 @@ bool rights_of(int pid, struct rights *rights)
 	snprintf(name, sizeof(name), "/proc/%d/status", pid);
 	file = fopen(name, "re");
 	while (file && fgets(line, sizeof(line), file)) {
-		/* real, effective, saved, of files: the last opens */
+		/* real, effective, saved, file system: the last is used to open */
 		sscanf(line, "Uid: %*u %*u %*u %u", &rights->uid);
 		sscanf(line, "Gid: %*u %*u %*u %u", &rights->gid);
 		if (sscanf(line, "CapEff: %llx", &capabilities) == 1) {
@@ -86,7 +87,7 @@ bool rights_of(int pid, struct rights *rights)
 	return complete;
 }
 
-/* Whose mount namespace it is: the host's administrator alone mounts in it. */
+/* True for the host's own mount namespace, in which only the host's administrator mounts. */
 static bool is_hosts(const char *space)
 {
 	struct stat its, ours;
@@ -125,7 +126,7 @@ bool was_mounted(int pid)
 	return found;
 }
 
-/* In a child. Return: its exit status. */
+/* Runs in a child. Return: its exit status. */
 static int attempt(const char *procs, const struct rights *who, const char *path)
 {
 	int fd = open(procs, O_WRONLY | O_CLOEXEC);
@@ -139,7 +140,7 @@ static int attempt(const char *procs, const struct rights *who, const char *path
 		return EXIT_UNKNOWN;
 	if (open(path, O_RDWR | O_CLOEXEC) >= 0)
 		return EXIT_MAY;
-	/* of a cgroup's rules EPERM, of the node's mode EACCES */
+	/* a cgroup's rules give EPERM, the node's mode EACCES */
 	return errno == EPERM || errno == EACCES ? EXIT_MAY_NOT : EXIT_UNKNOWN;
 }
 
@@ -192,7 +193,7 @@ enum opening may_open(int pid, const struct rights *who, uint32_t device, uint32
 	if (who)
 		key = hash(key, who, sizeof(*who));
 	one = &found[key % FOUND_MAX];
-	/* who may not is ended for it: that is of now */
+	/* a process that may not is ended, so a cached refusal does not count */
 	if (one->key != key || one->opening == OPENING_MAY_NOT || now_ns() > one->until_ns) {
 		one->opening = ask_child(procs, who, path);
 		one->key = key;

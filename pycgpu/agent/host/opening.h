@@ -7,7 +7,7 @@
 
 enum opening { OPENING_UNKNOWN, OPENING_MAY, OPENING_MAY_NOT };
 
-/* What of a process's rights opening asks for. */
+/* The rights of a process that count when it opens a file. */
 struct rights {
 	uint32_t uid, gid;
 	uint32_t group_count;
@@ -18,13 +18,13 @@ struct rights {
 /* Return: false: it has ended. */
 bool rights_of(int pid, struct rights *rights);
 /*
- * `who`: with these rights, NULL: as its cgroup alone says. Asks a child of ours, for a moment.
+ * `who`: with these rights, NULL: as the cgroup alone says. Asks a child of ours, for a moment.
  * Context: no lock.
  */
 enum opening may_open(int pid, const struct rights *who, uint32_t device, uint32_t minor);
 /*
- * A runtime mounted the driver's nodes into its container, as NVIDIA's does. Its rules may be gone:
- * systemd takes away those that it was not told of whenever it is reloaded.
+ * A runtime mounted the driver's nodes into its container, as NVIDIA's does. Its device rules may
+ * be gone: on each reload systemd removes rules that it was not told of.
  */
 bool was_mounted(int pid);
 
