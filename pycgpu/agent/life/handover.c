@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The talk between a watchdog and the next agent: handover.h has its words. */
+/* The messages between a watchdog and the next agent: handover.h defines them. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -115,7 +115,7 @@ int cgpu_agent_end_watchdog(void)
 
 	if (fd < 0)
 		return fd;
-	/* it has ended when it answers no more */
+	/* the watchdog has ended when it answers no more */
 	if (send(fd, &byte, 1, MSG_NOSIGNAL) == 1)
 		while (recv(fd, &byte, 1, 0) > 0)
 			;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a watchdog and the next agent say to each other, on a socket that is root's: a hello; then
- * WATCHDOG_TAKE, and each descriptor with its number, -1: all; and nothing more, for the next
- * watchdog is in charge when the state says so. Any other version of this says so in the hello.
+ * What a watchdog and the next agent say to each other, on a socket that is root's. The watchdog
+ * sends a hello. The agent sends WATCHDOG_TAKE, and gets each descriptor with its number, then -1
+ * as the end. Nothing more follows, because the state says which watchdog is in charge. Another
+ * version of this protocol says so in the hello.
  */
 #ifndef CGPU_AGENT_HANDOVER_H
 #define CGPU_AGENT_HANDOVER_H
@@ -12,7 +13,7 @@
 
 enum {
 	WATCHDOG_TAKE = 'T',
-	WATCHDOG_END = 'E'       /* whoever wants no agent: tenants' calls fail from then on */
+	WATCHDOG_END = 'E'       /* ends without a new agent: tenants' calls fail from then on */
 };
 
 struct watchdog_hello {
@@ -23,13 +24,13 @@ struct watchdog_hello {
 	int32_t memory;
 };
 
-/* Where both meet. */
+/* The socket's path. */
 const char *handover_path(void);
 /* Return: a socket for the next agent, -errno. */
 int handover_listen(void);
-/* Return: the socket of the one before, -ENOENT, -ECONNREFUSED: there is none. */
+/* Return: the socket of the watchdog before, -ENOENT, -ECONNREFUSED: there is none. */
 int handover_call(struct watchdog_hello *hello);
-/* Return: false: the other does not take or give it. */
+/* Return: false: the other side does not take or give it. */
 bool handover_send(int connection, int number, int fd);
 /* Return: *number -1: no more, with *fd -1. */
 bool handover_receive(int connection, int *number, int *fd);

@@ -7,21 +7,22 @@
 
 /* lifecycle.c */
 void lifecycle_start(void);
-/* Those of an agent before: what they have, then their threads. */
+/* Adopts what containers of an agent before have, then starts their threads. */
 void containers_adopt(void);
 void containers_resume(void);
 
 /* watchdog.c */
 /*
- * Another process that has this one's descriptors: it keeps the state when this one ends, however
- * that comes. Context: no other thread of this process has begun to use the state. Return: -errno.
+ * Starts another process that has this one's descriptors: it keeps the state when this one ends,
+ * however that comes. Context: no other thread of this process has begun to use the state. Return:
+ * -errno.
  */
 int watchdog_start(void);
-/* It has ended: another. Return: -errno. */
+/* Starts another watchdog if it has ended. Return: -errno. */
 int watchdog_check(void);
-/* That of this process; the one before has none to answer to. */
+/* Puts this process's watchdog in charge; the one before no longer counts. */
 void watchdog_take_charge(void);
-/* Descriptors that an agent needs to go on. */
+/* The descriptors that an agent needs to resume. */
 void watchdog_each_descriptor(void (*tell)(int fd));
 
 /* takeover.c */
@@ -30,7 +31,7 @@ void watchdog_each_descriptor(void (*tell)(int fd));
  * @message[256] says why: nothing has changed.
  */
 int takeover(char *message);
-/* After watchdog_start(): the one before ends. */
+/* After watchdog_start(): ends the watchdog of the agent before. */
 void takeover_done(void);
 
 #endif

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How containers come and go. One is created by `create`, for a process or a cgroup,
- * and lives until the last process that carries its seccomp filter is gone, which the
- * kernel tells by hanging up the listener; without a listener, until what it was
- * created for has ended. A thread of each looks once a second, and at once when its last
- * worker has left, for until then its memory is charged to nobody who is listed, when it is
- * asked, and when one of its processes has ended: for that all are looked at ten times a second
- * by one thread, because a thread that wakes costs more than what it looks at.
+ * How containers come and go. `create` makes a container for a process or a cgroup. It lives until
+ * the last process that carries its seccomp filter is gone: then the kernel hangs up the listener.
+ * Without a listener it lives until the process or cgroup has ended.
+ *
+ * Each container has a thread that looks at it once a second. It also looks at once when asked,
+ * when a process of the container ends, and when its last worker leaves: until the end is done no
+ * listed container is charged for its memory. One thread looks for ended processes of all, ten
+ * times a second, because waking a thread costs more than the look.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,7 @@ enum {
 };
 
 #define ASK_NS 3000000000ULL
-/* a file system that hangs may hold a process' mappings, or its end of one program, for long */
+/* a hung file system may hold a process' mappings, or its exec, for long */
 #define LOOKING_MAX_NS 60000000000ULL
 
 static pthread_t housekeeper;
@@ -150,7 +151,7 @@ static int destroy_container(const char *id)
 	if (!c)
 		err = -ENOENT;
 	else if (!cgpu_tenant_idle(&c->tenant) || has_members(c) ||
-		 /* it has nothing open, and its processes come back */
+		 /* it has nothing open, but its processes come back */
 		 (c->tenant.ledger.park_state != CGPU_PARK_RUNNING && !has_ended(c)))
 		err = -EBUSY;
 	else
@@ -159,7 +160,7 @@ static int destroy_container(const char *id)
 	return err;
 }
 
-/* Has a container looked through, if that comes to an end in time. */
+/* Has the keeper look through a container, and waits a bounded time for it. */
 static void ask_keeper(const char *id)
 {
 	uint64_t asked = now_ns();
@@ -207,7 +208,7 @@ int cgpu_agent_command(const char *text, int length)
 	}
 	if (command.verb == CGPU_VERB_MOVE)
 		return container_move(command.create.id, &command.move);
-	/* what its processes closed a moment ago shall not keep it */
+	/* files that its processes closed a moment ago must not keep it */
 	ask_keeper(command.create.id);
 	return destroy_container(command.create.id);
 }
@@ -232,7 +233,7 @@ int cgpu_agent_attach(const char *id, int listener)
 		err = listener_start(c, fd);
 	pthread_mutex_unlock(&door.lock);
 	pthread_rwlock_unlock(&door.life);
-	/* one of both is the caller's still, or nobody's */
+	/* close the duplicate if that failed, otherwise the original */
 	if (fd != listener)
 		close(err ? fd : listener);
 	return err;
@@ -255,7 +256,7 @@ static bool cgroup_is_empty(const char *path)
 	return !found;
 }
 
-/* A container without a listener ends with what it was created for. */
+/* A container without a listener ends with the process or cgroup it was created for. */
 static bool unattached_ended(struct container *c)
 {
 	if (c->watched_pidfd >= 0)
@@ -268,7 +269,7 @@ static bool unattached_ended(struct container *c)
 	       now_ns() - c->created_ns > UNPOPULATED_GRACE_S * 1000000000ULL;
 }
 
-/* A group's leader may have ended before its members, whose slots are its own. */
+/* A group's leader may have ended before its members, which run under its slots. */
 static bool has_ended(struct container *c)
 {
 	return c->attached ? !c->listeners : unattached_ended(c);
@@ -289,7 +290,7 @@ static void end_container(struct container *c)
 	container_free(c);
 }
 
-/* Return: false: it has ended. */
+/* Return: false: the container has ended. */
 static bool look_at(struct container *c)
 {
 	bool ended, sweep, managed;
@@ -320,8 +321,8 @@ static bool look_at(struct container *c)
 }
 
 /*
- * A container's own thread: what it does waits for the container's mappings, and takes
- * as long as it has files and processes.
+ * A container's own thread. Its work waits for the container's mappings, and takes time in
+ * proportion to the container's files and processes.
  */
 static void *keep(void *data)
 {
@@ -353,7 +354,7 @@ static bool is_stuck(const struct container *c)
 	       (asking && now - asking > LOOKING_MAX_NS);
 }
 
-/* What none can delay. Context: door.life. */
+/* The checks that no tenant can delay. Context: door.life. */
 static void look_over(struct container *c)
 {
 	bool died;
@@ -431,9 +432,9 @@ void containers_resume(void)
 		pthread_mutex_lock(&door.lock);
 		refresh(c);
 		condemned = c->condemned;
-		/* holders.c goes on, also for one that is ending */
+		/* the worker of holders.c resumes, also for a container that is ending */
 		c->workers += condemned;
-		/* without threads there is nobody to answer its calls, and nothing to end it */
+		/* without threads nothing answers its calls, and nothing ends it */
 		if (listeners_resume(c))
 			condemned = true;
 		pthread_mutex_unlock(&door.lock);
@@ -457,7 +458,7 @@ static void *housekeep(void *unused)
 		for (i = 0; i < CONTAINERS_MAX; i++) {
 			struct container *c;
 
-			/* none is freed meanwhile */
+			/* no container is freed under this lock */
 			pthread_rwlock_rdlock(&door.life);
 			c = door.container[i];
 			if (c)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * An agent begins: with nothing, or with what one before it left to its watchdog. Until all of
- * that is here and fits, nothing has changed; whoever cannot take it leaves it where it is.
+ * An agent begins with nothing, or with what one before it left to its watchdog. Until all of that
+ * is here and fits, nothing has changed. An agent that cannot take it leaves it where it is.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,10 +57,10 @@ static int place(bool adopt)
 	return arena_place(segments, sizeof(segments) / sizeof(segments[0]), adopt);
 }
 
-/* Low numbers that nothing has. */
+/* Low numbers that hold a placeholder. */
 static bool filled[STATE_FD_FIRST];
 
-/* What is opened from here on has a number that an agent after this one can give it, too. */
+/* From here on each new descriptor gets a number that a later agent can give it, too. */
 static int fill_low_numbers(void)
 {
 	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -74,7 +74,7 @@ static int fill_low_numbers(void)
 			return -errno;
 	}
 	close(fd);
-	/* programs begin with some ten, and the driver's cards are some more */
+	/* programs begin with about ten descriptors, and the driver's cards add some */
 	return filled[STATE_FD_FIRST - 1] ? 0 : -EMFILE;
 }
 
@@ -96,7 +96,7 @@ static int begin(char *message)
 
 /* ------------------------------------------------------------------ adoption */
 
-/* The same numbers here. Return: -errno. */
+/* Gives descriptors the same numbers here. Return: -errno. */
 static int take_descriptors(char *message)
 {
 	int number, fd, err;
@@ -112,7 +112,10 @@ static int take_descriptors(char *message)
 			return 0;
 		if (number == fd)
 			continue;
-		/* a program closes what it began with, and another then has its number */
+		/*
+		 * a program may close a descriptor that it began with, and another file then has
+		 * the number
+		 */
 		if (fcntl(number, F_GETFD) >= 0 &&
 		    !(number < STATE_FD_FIRST && filled[number])) {
 			snprintf(message, 256, "descriptor %d, which the agent before had, is in"
@@ -199,9 +202,9 @@ void takeover_done(void)
 	if (connection < 0)
 		return;
 	/*
-	 * The one before hears that this is over, and that it is not in charge. The number stays
-	 * in use: something of the state would have it, and an agent after this one not give it
-	 * to that.
+	 * The watchdog before learns by the close that this is over, and that it is not in charge.
+	 * The number stays in use: a descriptor of the state could get it, and a later agent could
+	 * not give that number to it.
 	 */
 	dup3(STATE_FD_FIRST - 1, connection, O_CLOEXEC);
 	connection = -1;

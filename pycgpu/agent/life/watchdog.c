@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A process that has the agent's table of descriptors and its state, and does nothing while the
- * agent lives. When that has ended, however it came, the table is the watchdog's alone: listeners
- * stay open, so that no tenant is free and its calls wait; gates are opened; and all that the
- * state does not name is closed, for it would keep the driver from cleaning up. Then it gives the
- * state to the next agent that asks, and ends. If none comes for long it refuses calls; when the
- * last tenant has ended it ends.
+ * agent lives. When the agent has ended, however that came, the table is the watchdog's alone.
+ * Listeners stay open, so that no tenant is free and its calls wait. The watchdog opens gates, and
+ * closes all that the state does not name, which would keep the driver from cleaning up. Then it
+ * gives the state to the next agent that asks, and ends. If no agent comes for long it refuses
+ * calls; when the last tenant has ended it ends.
  *
- * It is made by clone(), of one of the agent's threads: what it calls takes no lock of the agent's
- * and no memory.
+ * One of the agent's threads makes it by clone(), so it takes no lock of the agent's and allocates
+ * no memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +58,7 @@ static pid_t watchdog;
 static int agent = -1;
 static uint32_t number;
 
-/* All below is the watchdog's. */
+/* Only the watchdog uses the variables below. */
 static uint64_t named[NUMBERS / WORD_BITS];
 static int events = -1;
 static uint32_t listeners;
@@ -83,7 +83,7 @@ struct entry {
 	char name[];
 };
 
-/* Return: -1: it is none. */
+/* Return: -1: the name is no number. */
 static int number_in(const char *name)
 {
 	int number = 0;
@@ -135,7 +135,7 @@ void watchdog_each_descriptor(void (*tell)(int fd))
 	}
 }
 
-/* One by one, so that whoever is killed amid it closes no more. */
+/* One by one, so that a process killed amid it closes no more. */
 static void close_unnamed(void)
 {
 	static char entries[1 << 15];
@@ -168,9 +168,9 @@ static bool ends_soon(pid_t pid)
 }
 
 /*
- * Among them may be a file of a tenant's own file system that the agent had no time to give to
- * stranger.c: a process that closes it may wait for ever. So another one closes them, which shares
- * the table. If it waits, the next one goes on with the rest.
+ * Closes unnamed descriptors in another process that shares the table. One of them may be a file of
+ * a tenant's own file system that the agent had no time to give to stranger.c; closing it may wait
+ * for ever. If that process waits, the next one closes the rest.
  */
 static void close_unnamed_aside(void)
 {
@@ -187,7 +187,7 @@ static void close_unnamed_aside(void)
 			_exit(0);
 		if (pid < 0 || ends_soon(pid))
 			return;
-		/* if it was only slow: what is opened from here on is not its to close */
+		/* a process that was only slow must not close descriptors opened from here on */
 		kill(pid, SIGKILL);
 		ends_soon(pid);
 	}
@@ -195,8 +195,8 @@ static void close_unnamed_aside(void)
 
 /*
  * A thread that reads a tenant's memory may wait for a file system of the tenant's. No signal ends
- * that wait, nor the agent with it. But the agent's first thread reads none: when it has ended, no
- * other thread goes on.
+ * that wait, so the agent does not end either. But the agent's first thread reads none: when it has
+ * ended, no other thread runs on.
  */
 static bool has_first_thread_ended(pid_t pid)
 {
@@ -211,7 +211,7 @@ static bool has_first_thread_ended(pid_t pid)
 	got = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	text[got < 0 ? 0 : got] = 0;
-	/* after the name, which may have parentheses of its own */
+	/* behind the name, which may contain parentheses */
 	state = strrchr(text, ')');
 	return state && (state[2] == 'Z' || state[2] == 'X');
 }
@@ -229,7 +229,7 @@ static void follow(int fd, uint32_t what, uint32_t kind)
 
 static void follow_listener(int fd)
 {
-	follow(fd, 0, OF_LISTENER); /* that its last process is gone is told in any case */
+	follow(fd, 0, OF_LISTENER); /* the kernel reports the end of its last process in any case */
 	listeners++;
 }
 
@@ -265,10 +265,12 @@ static void refuse_calls(void)
 
 /* ------------------------------------------------------------- the next agent */
 
-/* Return: its process, which ends when it is ready, or cannot be; 0: none. */
+/*
+ * Return: the successor's process, which ends when the next agent is ready or has failed; 0: none.
+ */
 static pid_t start_successor(void)
 {
-	/* its own table: what it executes closes what it inherits */
+	/* with a table of its own, because the program that it executes closes what it inherits */
 	long pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	int input, output;
 
@@ -353,8 +355,9 @@ static void hear(void)
 		leave();
 	}
 	/*
-	 * One that ended before it was in charge, or another that is. Somebody may have this table
-	 * still and wait for ever: see stranger.c.
+	 * The agent that asked ended before it was in charge, or another is in charge. In the
+	 * latter case a process may still share this table and wait for ever (stranger.c), so close
+	 * all.
 	 */
 	if (state_head()->watchdog != number) {
 		close_between(0, NUMBERS);
@@ -389,7 +392,7 @@ static void serve(uint64_t since_ns, bool shut)
 		}
 		if (starting && waitpid(starting, NULL, WNOHANG))
 			starting = 0;
-		/* those that are refused need none */
+		/* refused listeners need no agent */
 		if (successor && tenants && !starting && tries < SUCCESSOR_TRIES &&
 		    now >= next_ns) {
 			starting = start_successor();
@@ -433,9 +436,9 @@ static void watch(void)
 	prctl(PR_SET_NAME, "cgpud-watchdog");
 	while (poll(&end, 1, ENDED_MS) <= 0 && !has_first_thread_ended(pid))
 		;
-	/* a thread that is in the driver has its answer by then: see was_performed() */
+	/* a thread in the driver gets its answer within this time: see was_performed() */
 	poll(&end, 1, DRIVER_MS);
-	/* it never came into charge, or is no more */
+	/* this watchdog never was in charge, or is no longer */
 	if (state_head()->watchdog != number)
 		_exit(0);
 	since_ns = now_ns();
