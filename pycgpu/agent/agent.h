@@ -8,9 +8,9 @@
 
 /*
  * Finds the driver and its cards (`newest`: also one newer than all known, if it passes the check
- * of core/rm/verify.c), adopts what an agent before this one left to its watchdog, and
- * starts one: a process that keeps all when this one ends. Call it before any thread is
- * started. `message` (256 bytes) says what is wrong, or what else is to be known.
+ * of core/rm/verify.c). Adopts what an agent before this one left to its watchdog, and starts a
+ * watchdog: a process that keeps all when this one ends. Call it before any thread is started.
+ * `message` (256 bytes) says what is wrong, or what else the user should know.
  */
 int cgpu_agent_start(int newest, char *message);
 /*
@@ -18,34 +18,34 @@ int cgpu_agent_start(int newest, char *message);
  * and its version, 1 or 2. Without one no container has such a limit.
  */
 int cgpu_agent_hierarchy(const char *controller, const char *directory, int version);
-/* Before that, too: where watchdogs are asked; a path. */
+/* Before that, too: the path of the watchdog's socket. */
 int cgpu_agent_socket(const char *path);
 /*
- * For how long gates stay shut when the agent has ended, 0: not at all; and calls wait for another
- * before they are refused.
+ * How long gates stay shut after the agent has ended, 0: not at all; and how long calls wait for
+ * another agent before they are refused.
  */
 int cgpu_agent_watchdog(int hold_ms, int patience_ms);
-/* What the watchdog executes then, its output to be added to `log`: words, and NULL. */
+/* The program that the watchdog executes then: words, and NULL. Its output is added to `log`. */
 int cgpu_agent_successor(const char *log, const char *const *command);
 /* How often the state was handed on; 0: this agent began with nothing. */
 int cgpu_agent_adopted(void);
 /* Ends the watchdog of an agent that has ended. Return: -ENOENT, -ECONNREFUSED: there is none. */
 int cgpu_agent_end_watchdog(void);
-/* Containers are the watchdog's from here on, until another agent takes them. */
+/* The watchdog keeps the containers from here on, until another agent takes them. */
 void cgpu_agent_stop(void);
 
 /* One command of inst_ctl. */
 int cgpu_agent_command(const char *text, int length);
-/* Gives a container a seccomp listener, which the agent then owns unless that fails. */
+/* Gives a container a seccomp listener. The agent owns it from then on, unless that fails. */
 int cgpu_agent_attach(const char *id, int listener);
 /*
- * The agent owns a descriptor that came with a message. A listener is kept as long as a process
- * is under its filter, and all calls get EPERM; `id` is the container that it came for, or "". Any
+ * Takes over a descriptor that came with a message. A listener is kept as long as a process is
+ * under its filter, and all its calls get EPERM. `id` is the container that it came for, or "". Any
  * other file is closed.
  */
 void cgpu_agent_refuse(const char *id, int fd);
 
-/* `minor` -1 or `id` "" where the node's place has none. */
+/* `minor` is -1, or `id` "", if the node's place has none. */
 int cgpu_agent_show(int node, int minor, const char *id, char *buf, int size);
 int cgpu_agent_store(int node, int minor, const char *id, const char *text, int length);
 

@@ -12,7 +12,7 @@
 #include "host/host.h"
 #include "life/life.h"
 
-/* for the processes and files of all containers; what fs.nr_open allows, and what it always does */
+/* for the containers' processes and files; the default fs.nr_open allows both, any the second */
 static const rlim_t descriptors[] = { 1 << 19, 1 << 16 };
 
 int cgpu_agent_counters(char *buf, int size)
@@ -95,7 +95,7 @@ int cgpu_agent_start(int newest, char *message)
 	return 0;
 }
 
-/* What is under way ends with the process, as if that were killed: the next agent goes on. */
+/* Calls under way end with the process, as if it were killed: the next agent resumes them. */
 void cgpu_agent_stop(void)
 {
 	door.running = false;

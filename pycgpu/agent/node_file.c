@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a node of the tree shows, gathered under door.lock; core/tree/nodes makes the
- * text, and reads what is written. kmod/linux/node_file.c is its counterpart.
+ * Gathers the contents of a tree node under door.lock. core/tree/nodes makes the text, and parses
+ * what is written. kmod/linux/node_file.c is its counterpart.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void show_stats(struct container *c, int minor, struct cgpu_view *view)
 	uint32_t n = 0;
 
 	if (c && c->leader) {
-		/* its compute is its group's: core/tree/nodes.h */
+		/* the group has its compute: core/tree/nodes.h */
 		n = add_stat(stats, n, "channels", c->channels[minor]);
 		n = add_stat(stats, n, "groups", c->groups[minor]);
 	} else if (c) {
