@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-What ``cgpu run`` starts on demand: the agent, in the background, without the command line.
+``cgpu run`` starts this on demand: the agent, in the background, without the command line.
 
-The process that was started ends once the agent answers, or has failed; the agent is a child of
-nobody, for the process that starts it becomes a tenant.
+The started process ends once the agent answers, or has failed. The agent is then no child of the
+process that starts it, because that becomes a tenant.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ os.close(told)
 
 
 def ready() -> None:
-    """Let the process that was started end."""
+    """Let the started process end."""
     os.write(tell, b"r")
-    # Not closed: the number would be free for what the next agent needs by the same number.
+    # Kept open: a descriptor that the next agent needs by its number could get this one.
     os.dup2(0, tell, inheritable=False)
 
 
 logging.basicConfig(format="cgpud: %(message)s", level=logging.INFO)
 try:
-    # There is no service that would start another while its tenants are at work.
+    # No service would start another agent while its tenants are at work.
     keeping = dataclasses.replace(
         server.KEEPING,
         successor=(sys.executable, "-m", "pycgpu.agent", *sys.argv[1:]),

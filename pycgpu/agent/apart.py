@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-A process of cgpu's leaves the cgroups of whoever started it, and has some of its own.
+Moves a process of cgpu's out of its starter's cgroups, into some of its own.
 
-A hook runs in its engine's cgroup, `cgpu run` in a session's or a job's. What ends with those must
-not take along what others need.
+A hook runs in its engine's cgroup, `cgpu run` in a session's or a job's. A process that others need
+must not end with those.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _MEMBERS = "cgroup.procs"
 
 
 def enter(name: str) -> None:
-    """Move this process into cgroups of *name*'s, one a hierarchy, wherever the kernel lets it."""
+    """Move this process into cgroups of *name*'s, one a hierarchy, where the kernel lets it."""
     for top in _hierarchies():
         try:
             os.makedirs(f"{top}/{_directory(name)}", mode=0o755, exist_ok=True)
             _move(f"{top}/{_directory(name)}")
         except OSError:
-            # A cpuset of version 1 takes nobody before it is set up.
+            # A cpuset of version 1 takes no process before it is set up.
             with contextlib.suppress(OSError):
                 _move(top)
 
 
 def leave(name: str) -> None:
-    """Remove them; this process ends where no cgroup ends."""
+    """Remove the cgroups; this process moves to the top, where no cgroup ends."""
     for top in _hierarchies():
         with contextlib.suppress(OSError):
             _move(top)
@@ -48,6 +48,6 @@ def _move(directory: str) -> None:
 
 def _hierarchies() -> Iterator[str]:
     for mount in hierarchy.mounts():
-        # A tenant's place there is what it may have of the card.
+        # The cgroups of this hierarchy are tenants: a place there is a share of the card.
         if f"name={tenant.NAME}" not in mount.options:
             yield mount.directory

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-A process that is there already becomes a tenant: it asks a helper of root's, which talks to it.
+Makes a running process a tenant: the process asks a helper of root's, which answers it.
 
 The helper's side is here. Line by line, on its input and output::
 
@@ -98,7 +98,7 @@ def _check_group(container_id: str, joins: group.Group, root: str) -> None:
 
 
 def _say(out: TextIO, line: str) -> None:
-    # Who went away needs no answer.
+    # A process that went away needs no answer.
     with contextlib.suppress(BrokenPipeError):
         print(line, file=out, flush=True)
 
@@ -116,7 +116,7 @@ def _admit(request: Request, root: str, allowed: permit.Permit) -> Grant:
 def _granted(
     request: Request, root: str, allowed: permit.Permit, joins: group.Group | None
 ) -> Iterator[Grant]:
-    """Within it a container may be made with what is granted."""
+    """Admit the request while the context lasts, so that its container may be made within."""
     if joins is None:
         yield _admit(request, root, allowed)
         return
@@ -178,7 +178,7 @@ def _by_agent(
     try:
         if uid is not None:
             _check_user(pid, pidfd, uid)
-        # Who would be refused is told before it is under a filter for good.
+        # A refusal must come before the process is under a filter for good.
         if not _is_there(container_id, uid):
 
             def admit(one: Request) -> Grant:
@@ -236,7 +236,7 @@ def _taken(pid: int, pidfd: int, number: int) -> int:
         OSError: the process has no such descriptor.
         CgpuError: it is no listener; the agent would wait at it for calls that never come.
     """
-    # A duplicate of a file of the caller's own file system could be closed by nobody.
+    # If the file is of the caller's own file system, closing a duplicate may wait for ever.
     if not _is_listener(pid, number):
         raise CgpuError(f"descriptor {number} of the process is no seccomp listener")
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-Who called sudo, and as whom and in what environment a program shall run therefore.
+Finds the user who called sudo, and the identity and environment that a program runs with.
 
-sudo leaves its caller's numbers in the environment and takes most of the rest away (PATH, what
-conda and CUDA set). What it was given itself is still to be read while it waits for us.
+sudo leaves its caller's numbers in the environment and removes most of the rest (PATH, what conda
+and CUDA set). sudo's own environment can still be read while it waits for us.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 else:
     from pycgpu.request.record import Record as NamedTuple
 
-#: sudo may have a process of its own between itself and the command, which holds the terminal.
+#: sudo may keep a process between itself and the command, which holds the terminal.
 _GENERATIONS = 3
-#: Without (uid_t)-1, by which setresuid() leaves a process whose it is: root's.
+#: Excludes (uid_t)-1, with which setresuid() changes nothing: the process would stay root's.
 _IDS = range(2**32 - 1)
-#: More than any file of a job is long.
+#: No file of a job is longer.
 FILE_MAX_BYTES = 1 << 20
-#: Tenants by these names root's own helpers make, and others' processes join them.
+#: root's own helpers make tenants with these names, and processes of others join them.
 SLURM, CLAIM = "slurm-", "claim-"
 
 
@@ -43,7 +43,7 @@ class Identity(NamedTuple):
 
 
 def caller(environment: Mapping[str, str], proc: str = "/proc") -> Identity | None:
-    """Return who called sudo, with the environment that sudo was given; None: it was root."""
+    """Return the user who called sudo, with sudo's own environment; None: it was root."""
     uid, gid = (_number(environment.get(key, "")) for key in ("SUDO_UID", "SUDO_GID"))
     if uid is None or gid is None or uid == 0:
         return None
@@ -56,7 +56,7 @@ def caller(environment: Mapping[str, str], proc: str = "/proc") -> Identity | No
 
 def user(text: str, environment: Mapping[str, str]) -> Identity | None:
     """
-    Return the user of that name or number; None: it is root, and nothing is to change.
+    Return the user of that name or number; None: it is root, and nothing changes.
 
     Raises:
         LaunchError: there is none.
@@ -85,17 +85,17 @@ def become(identity: Identity) -> None:
 
 
 def check_name(name: str, identity: Identity | None, what: str = "--name") -> None:
-    """Raise LaunchError if who called sudo gives a tenant a name that root's helpers give."""
+    """Raise LaunchError if the caller of sudo gives a tenant a name that root's helpers give."""
     if identity is not None and name.startswith((SLURM, CLAIM)):
         raise LaunchError(f"{what} {name}: root alone gives such names; choose another")
 
 
 def read(path: str, identity: Identity | None) -> str:
     """
-    Return the text of a file that was named by who called, read by that user's rights.
+    Return the text of a file that the caller named, read with that user's rights.
 
     Raises:
-        LaunchError: they do not suffice, or it is no file of at most 1 MiB of text.
+        LaunchError: the rights do not suffice, or it is no file of at most 1 MiB of text.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
@@ -113,7 +113,7 @@ def read(path: str, identity: Identity | None) -> str:
 
 
 class _RightsOf:
-    """Within it this process has somebody's rights; None: its own."""
+    """Gives this process an identity's rights while the context lasts; None: its own."""
 
     def __init__(self, identity: Identity | None) -> None:
         self._identity = identity

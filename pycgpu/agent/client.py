@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Asking the agent: without what the agent itself is made of, which takes long to import."""
+"""Asks the agent, without the agent's own modules, which take long to import."""
 
 from __future__ import annotations
 
-# What socket wraps in enumerations, which take longer to import than all that is done here.
+# socket wraps this in enumerations, whose import takes longer than all the work here.
 import _socket
 import sys
 
@@ -31,7 +31,7 @@ def ask(
 
     Raises:
         OSError: no agent answers.
-        ValueError: what it says is not a JSON object.
+        ValueError: the answer is not a JSON object.
     """
     rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)

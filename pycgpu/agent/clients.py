@@ -2,8 +2,8 @@
 """
 Programs of a group whose MPS server has ended.
 
-Most of them get an error from their next call of CUDA. One that waits for an event by sleeping is
-woken by nobody (H200, driver 580.159.04), so that it is told why and ended.
+Most of them get an error from their next call of CUDA. A program that sleeps until an event comes
+never wakes (H200, driver 580.159.04). So it is told why, and ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
     from pycgpu.request.record import Record as NamedTuple
 
-#: A program that got the error may write what it has.
+#: In this time a program that got the error may save its data.
 PATIENCE_S = 5.0
 _PIDFD_GETFD = 438
 _STDERR = 2
@@ -45,11 +45,11 @@ def find(group: str, root: str, known: Container[int] = ()) -> list[Client]:
     Return the processes of a group's members that have a card open.
 
     Args:
-        known: those that are left out, by the host's numbers.
+        known: processes to leave out, by the host's numbers.
     """
     found: dict[int, Client] = {}
     for member, pid in _processes(group, root):
-        # It may end while it is looked at.
+        # The process may end during the look.
         with contextlib.suppress(OSError):
             if pid not in found and pid not in known:
                 found[pid] = Client(member, pid, os.pidfd_open(pid))
@@ -72,16 +72,16 @@ def tell(clients: Iterable[Client], line: str) -> None:
     for client in clients:
         if client.member in told:
             continue
-        # It may be closed, or somebody else's to read who has gone.
+        # It may be closed, or a pipe whose reader has gone.
         with contextlib.suppress(OSError):
             _write(client.handle, f"cgpu: {line}\n".encode())
             told.add(client.member)
 
 
 def _write(handle: int, text: bytes) -> None:
-    """Write to a process's standard error, and do not wait for who reads it."""
+    """Write to a process's standard error without waiting for its reader."""
     libc = ctypes.CDLL(None, use_errno=True)
-    # Its own descriptor: by /proc it would be opened anew, with our rights.
+    # The descriptor itself: opening it by /proc would use our rights.
     descriptor = libc.syscall(_PIDFD_GETFD, handle, _STDERR, 0)
     if descriptor < 0:
         raise OSError(ctypes.get_errno(), "pidfd_getfd")

@@ -17,7 +17,7 @@ from pycgpu.tree import hierarchy
 log = logging.getLogger(__name__)
 
 _BUFFER = 1 << 18
-#: Not cleared: the agent looks ten times a second, at a few lines.
+#: Not cleared: the agent reads a few lines ten times a second.
 _new = ffi.new_allocator(should_clear_after_alloc=False)  # type: ignore[attr-defined]  # in no stub
 _OOM_SCORE = -900
 
@@ -50,14 +50,14 @@ def _check(result: int, what: str) -> int:
 @dataclass(frozen=True, slots=True)
 class Keeping:
     """
-    What the watchdog does when the agent has ended.
+    Tells what the watchdog does when the agent has ended.
 
     Attributes:
-        socket: where the next agent asks it.
-        hold_s: for so long gates stay shut; 0: it opens them at once.
-        wait_s: for so long calls wait for the next agent; then they fail with EPERM.
-        successor: a program to execute as the next agent, and its arguments; none: another comes.
-        log: where its output goes.
+        socket: the path where the next agent asks the watchdog.
+        hold_s: the time that gates stay shut; 0: the watchdog opens them at once.
+        wait_s: the time that calls wait for the next agent; then they fail with EPERM.
+        successor: the next agent's program and arguments; none: something else starts an agent.
+        log: the file for its output.
     """
 
     socket: str
@@ -79,13 +79,13 @@ def _set_keeping(keeping: Keeping) -> None:
 
 def start(keeping: Keeping, unknown_driver: str = "refused") -> int:
     """
-    Find the driver and begin, or go on for an agent that has ended; call it before any thread
+    Find the driver and begin, or resume for an agent that has ended; call it before any thread
     starts.
 
-    Return how many agents have handed these containers on. CgpuError: why it cannot.
+    Return how many agents have handed these containers on. CgpuError: why it cannot begin.
     """
     message = ffi.new("char[256]")
-    # What runs out of memory is the host's or a tenant's: as the service has it.
+    # If memory runs out, the host's or a tenant's process is killed first, as under the service.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(_OOM_SCORE))
     mounts = hierarchy.mounts()
@@ -111,7 +111,7 @@ def end_watchdog(socket: str) -> bool:
     """
     End the watchdog of an agent that has ended; its tenants' calls fail from then on.
 
-    False: there is none.
+    False: no watchdog is there.
     """
     _check(lib.cgpu_agent_socket(socket.encode()), socket)
     result = lib.cgpu_agent_end_watchdog()
@@ -121,7 +121,7 @@ def end_watchdog(socket: str) -> bool:
 
 
 def stop() -> None:
-    """Let the watchdog have the containers."""
+    """Leave the containers to the watchdog."""
     lib.cgpu_agent_stop()
 
 

@@ -2,10 +2,10 @@
 """
 The seccomp filter of a tenant, as BPF instructions and as a rule set for OCI runtimes.
 
-Which calls are notified: every ioctl whose number (``_IOC_NR``, the low byte: the driver looks at
-nothing else) is one that the core interprets, or that a driver serves and no list names; UVM's
-commands but for those that act on their own file alone; and shared file mappings. Entries of
-another instruction set are closed with ENOSYS.
+The filter notifies every ioctl whose number is one that the core interprets, or that a driver
+serves and no list names. The number is ``_IOC_NR``, the low byte: the driver looks at nothing else.
+It notifies UVM's commands, except those that act only on their own file, and shared file mappings.
+Entries of another instruction set fail with ENOSYS.
 
 Numbers: nv_escape.h, nv-ioctl-numbers.h, uvm_ioctl.h of NVIDIA's open kernel modules;
 linux/seccomp.h, linux/filter.h, linux/audit.h.
@@ -42,19 +42,19 @@ RM_NUMBERS = (
     207,  # FREE_OS_EVENT
     211,  # IOCTL_XFER_CMD
     217,  # EXPORT_TO_DMABUF_FD
-    # Listed nowhere (kmod/core/rm/allowed.c), so that they are refused: configuration, I2C,
-    # idle channels, registry, events' data, vertical blanks, objects as descriptors, logs,
+    # Escapes below are on no list (kmod/core/rm/allowed.c), so they are refused: configuration,
+    # I2C, idle channels, registry, events' data, vertical blanks, objects as descriptors, logs,
     # interrupts, NUMA.
     *(50, 51, 55, 56, 57, 65, 77, 82, 86, 92, 93, 95, 213, 216),
 )
-#: UVM commands that pass, for they act on the address space of their own file: what is in a group,
-#: peers, policies, migration, what can be asked, and UVM_DISCARD.
+#: UVM commands that pass, because they act on the address space of their own file: what is in a
+#: group, peers, policies, migration, queries, and UVM_DISCARD.
 UVM_PASSED = (*(29, 30, 31), *range(39, 48), 51, 53, 70, 72, 75, 80)
-#: Whole numbers below this that are UVM's; no other ioctl has such ones, but for FIBMAP and
-#: FIGETBSZ, which are 1 and 2 and served by no driver.
+#: Whole numbers below this are UVM's. No other ioctl has such a number, except FIBMAP (1) and
+#: FIGETBSZ (2), which no driver serves.
 UVM_END = 128
 #: UVM commands that are notified: whole numbers. Those that no list names are refused: tests, MPS,
-#: tools, zombies, pageable memory, counters, and what a driver may serve that is yet to come.
+#: tools, zombies, pageable memory, counters, and commands of later drivers.
 UVM_COMMANDS = (
     0x30000001,  # UVM_INITIALIZE
     0x30000002,  # UVM_DEINITIALIZE
@@ -63,8 +63,8 @@ UVM_COMMANDS = (
 _MAP_SHARED = 1
 _MAP_ANONYMOUS = 0x20
 #: The i386 entry 90, also called mmap, has its arguments behind a pointer, where no filter looks.
-#: Of a 32-bit entry libseccomp compares no upper half, so that a rule on one holds for every such
-#: call; no call of the native entry has this one in its descriptor.
+#: For a 32-bit entry libseccomp compares no upper half, so a rule on one argument holds for every
+#: such call. No call of the native entry has this number as its descriptor.
 _FD_INDEX, _UPPER_HALF, _NO_FD = 4, 0xFFFFFFFF << 32, 0x5A5A5A5A << 32
 
 # machine: (AUDIT_ARCH, ioctl, mmap, seccomp, bit of the x32 entries or 0)
@@ -138,7 +138,7 @@ def program() -> bytes:
     p.add(_JEQ_K, ioctl, "ioctl")
     p.add(_JEQ_K, mmap, "mmap", "allow")
 
-    # The kernel looks at the low half of the flags alone, and prctl() has none.
+    # The kernel looks only at the low half of the flags, and prctl() has none.
     p.label("seccomp")
     p.add(_LD_W_ABS, _arg(1))
     p.add(_JSET_K, _FLAG_NEW_LISTENER, "second", "allow")
@@ -172,9 +172,9 @@ class _Prog(ctypes.Structure):
 
 def install(all_threads: bool = False) -> int:
     """
-    Put this thread and all that it starts under the filter; return the listener's descriptor.
+    Put this thread and all its children under the filter; return the listener's descriptor.
 
-    With *all_threads* every thread of the process comes under it (Linux 5.7).
+    With *all_threads* it covers every thread of the process (Linux 5.7).
 
     OSError: the kernel has no seccomp user notification, or the caller may not install a filter.
     """
@@ -188,7 +188,7 @@ def install(all_threads: bool = False) -> int:
         if not privileged and libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
         # Without WAIT_KILLABLE_RECV (before Linux 5.19) a signal can interrupt a call that the
-        # agent has performed already.
+        # agent has already performed.
         wanted = _FLAG_NEW_LISTENER | (_FLAG_TSYNC | _FLAG_TSYNC_ESRCH if all_threads else 0)
         for flags in (wanted | _FLAG_WAIT_KILLABLE_RECV, wanted):
             fd: int = libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(prog))
@@ -216,7 +216,7 @@ def oci_fragment(listener_path: str, metadata: str = "") -> dict[str, Any]:
     """
     rules = [_rule(["ioctl"], 1, 0xFF, number) for number in RM_NUMBERS]
     rules += [_rule(["ioctl"], 1, 0xFFFFFFFF, command) for command in UVM_COMMANDS]
-    # mmap2 is the i386 entry's; the agent refuses what comes by another than the native one.
+    # mmap2 is the i386 entry's; the agent refuses calls by any entry but the native one.
     rules.append(_rule(["mmap", "mmap2"], 3, _MAP_SHARED | _MAP_ANONYMOUS, _MAP_SHARED))
     rules.append(_rule(["mmap"], _FD_INDEX, _UPPER_HALF, _NO_FD))
     another = _rule(["seccomp"], 1, _FLAG_NEW_LISTENER, _FLAG_NEW_LISTENER)

@@ -3,17 +3,17 @@
 The MPS server of a group: started with its first member, ended with its last.
 
 ``python -m pycgpu.agent.group_server NAME UID DIRECTORY SHM PROGRAM CLAUSE…`` writes one line:
-``ready`` or what went wrong. Then it goes on by itself, in cgroups of its own: those of the first
-member's engine or job may end with that member. Its child becomes the group's leader, a
-container like any other, with the clauses of its `create`. There it executes NVIDIA's daemon as
-the group's user.
+``ready`` or what went wrong. Then it goes on in the background, in cgroups of its own, because
+those of the first member's engine or job may end with that member. Its child becomes the group's
+leader, a container like any other, with the clauses of its `create`. There it executes NVIDIA's
+daemon as the group's user.
 
 Two processes keep the server: the keeper, which watches it and ends it, and its guard. A guard
-whose keeper is killed starts another, and a keeper whose guard is killed becomes one. The daemon is
-nobody's to take along, so that members notice neither.
+whose keeper is killed starts another, and a keeper whose guard is killed becomes one. The daemon
+does not end with either, so members notice nothing.
 
-Clients need the socket ``control`` and nothing else of what the daemon makes. The one by which it
-takes orders, ``control_privileged``, goes as soon as it is there, so that nobody can give any. From
+Clients need the socket ``control`` and nothing else that the daemon makes. The socket for orders,
+``control_privileged``, is removed as soon as it is there, so that no program can give any. From
 then on the directory is root's: no program of the group's user puts another socket in its place.
 """
 
@@ -48,9 +48,9 @@ START_S = 30.0
 END_S = 5.0
 _LOOK_S = 0.5
 _PAUSE_S = 0.01
-#: The daemon writes lines for each client, /run is the host's, and members may come by thousands.
+#: The daemon writes lines for each client, /run is the host's, and members may be thousands.
 LOG_BYTES_MAX = 1 << 20
-#: What the daemon makes beside what clients need.
+#: Sockets and files that the daemon makes and clients do not need.
 _NOT_CLIENTS = ("control_privileged", "control_lock", "log", f"{group.CONTROL}.pid")
 _FOLLOWS = ": another takes its place"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -58,9 +58,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 class Server(NamedTuple):
     """
-    One group's server: whose it is, and what its container is created with.
+    One group's server: its user, and what its container is created with.
 
-    shm: what it has in place of /dev/shm; empty: the host's.
+    shm: the directory in place of /dev/shm; empty: the host's.
     """
 
     name: str
@@ -136,10 +136,10 @@ def _make_pipe(server: Server) -> int:
     """
     Clear the directory of the server's sockets; return its descriptor.
 
-    It stays the same one: containers that are about to start have it bound already.
+    The directory stays the same: containers that are about to start have it bound already.
     """
     path = group.pipe(server.name, server.directory)
-    # By descriptor from here on: what is in it is the user's to change.
+    # By descriptor from here on: the user can change the directory's content.
     pipe = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     group.empty(pipe)
     os.fchmod(pipe, 0o700)
@@ -196,7 +196,7 @@ def _enter_by_module(server: Server) -> None:
 
 
 def _await_control(served: Served) -> None:
-    """Wait until clients find the server, and take away what they do not need."""
+    """Wait until clients find the server, and remove what they do not need."""
     server, pipe = served.server, served.pipe
     deadline_s = time.monotonic() + START_S
     while not group.answers(server.name, server.directory):
@@ -205,7 +205,7 @@ def _await_control(served: Served) -> None:
         if time.monotonic() > deadline_s:
             raise CgpuError(f"its MPS server does not answer within {START_S:.0f} s")
         time.sleep(_PAUSE_S)
-    # First, so that nothing in it changes any more.
+    # First, so that nothing in the directory changes any more.
     os.fchown(pipe, 0, 0)
     os.fchmod(pipe, 0o755)
     for name in _NOT_CLIENTS:
@@ -214,7 +214,7 @@ def _await_control(served: Served) -> None:
     found = os.stat(group.CONTROL_SOCKET, dir_fd=pipe, follow_symlinks=False)
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != server.uid:
         raise CgpuError(f"{group.CONTROL_SOCKET} is not its daemon's: another program made it")
-    # The driver lets no other user in, and the directory is everybody's to look into.
+    # The driver admits no other user, and every user may look into the directory.
     os.chmod(group.CONTROL_SOCKET, 0o600, dir_fd=pipe)
 
 
@@ -223,7 +223,7 @@ def _has_ended(handle: int) -> bool:
 
 
 def _guard(served: Served) -> None:
-    """Return once the server has ended; until then it has a keeper, whoever is killed."""
+    """Return once the server has ended; until then it has a keeper, even if one is killed."""
     is_new = True
     while True:
         guard = os.getpid()
@@ -241,14 +241,14 @@ def _guard(served: Served) -> None:
 
 
 def _adopt() -> None:
-    """Have what the daemon leaves behind come to this process, where the keeper finds it."""
+    """Become the subreaper of the daemon's orphans, so that the keeper finds them."""
     private.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # Whoever started this may ignore it, and then nobody could be waited for.
+    # The starting process may ignore SIGCHLD, and then no child could be waited for.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _await(keeper: int) -> int:
-    """Wait for a child, and for all that end before it; return what signal ended it, 0: none."""
+    """Wait for a child, and for all that end before it; return the signal that ended it, or 0."""
     while True:
         pid, status = os.wait()
         if pid == keeper:
@@ -270,12 +270,12 @@ def _keep(served: Served, guard: int, *, is_new: bool) -> bool:
     Watch the server, and end it after its last member.
 
     Args:
-        is_new: nobody has been told of its servers yet.
+        is_new: its servers have not been announced yet.
 
-    Return: it has ended; False: the guard has.
+    Return: True: the server has ended; False: the guard has.
     """
     server, root = served.server, served.root
-    # A keeper that was killed may have had it.
+    # A keeper that was killed may have held the lock.
     fcntl.flock(served.folder, fcntl.LOCK_UN)
     watch = Watch(served.pid, server.name, root)
     if not is_new:
@@ -293,7 +293,7 @@ def _keep(served: Served, guard: int, *, is_new: bool) -> bool:
     for pid in watch.servers:
         _tell(server, root, f"ended pid={pid}")
     if last is Last.MEMBER and not server.shm:
-        # No container has it bound, and no two jobs may have a name in common.
+        # No container has the directory bound, and two jobs must not share a name.
         shutil.rmtree(server.folder, ignore_errors=True)
     return True
 
@@ -320,7 +320,7 @@ def _watch(served: Served, guard: int, watch: Watch) -> Last:
                 return Last.MEMBER
             fcntl.flock(served.folder, fcntl.LOCK_UN)
         for pid in watch.wait(_LOOK_S):
-            # At once: the daemon starts another for whoever comes now.
+            # At once: the daemon starts another server for a client that comes now.
             _end_programs(server, root, _tell_of_end(server, root, "ended", pid, watch))
             watch.forget_ended()
     return Last.DAEMON
@@ -329,12 +329,12 @@ def _watch(served: Served, guard: int, watch: Watch) -> Last:
 def _tell_of_end(
     server: Server, root: str, fate: str, pid: int, watch: Watch
 ) -> list[clients.Client]:
-    """Return the programs that a server's end has left, once everybody has been told."""
+    """Return the programs that a server's end has left, once all members have been told."""
     after = watch.ended_before
     try:
         left = clients.find(server.name, root)
     except CgpuError:
-        # Between one agent and the next nobody can tell.
+        # Between one agent and the next no door answers.
         left = []
     before = "," if after is None else f", just after a program of {after},"
     clients.tell(
@@ -356,7 +356,7 @@ def _end_programs(server: Server, root: str, left: list[clients.Client]) -> None
 
 def _tell(server: Server, root: str, news: str) -> None:
     """Put news of the server into the tree's ``events``."""
-    # Nobody may be there who takes it, or the module's core is of before there was any.
+    # Perhaps no door takes it, or the module's core is older than this command.
     with contextlib.suppress(CgpuError):
         procfs.write("inst_ctl", f"server {server.name} {news}", root)
 
@@ -365,7 +365,7 @@ def _has_members(server: Server, root: str) -> bool:
     try:
         return bool(group.members(server.name, root))
     except CgpuError:
-        # Between one agent and the next nobody can tell.
+        # Between one agent and the next no door answers.
         return True
 
 
@@ -399,10 +399,10 @@ def _end(served: Served, watch: Watch, guard: int) -> None:
 
 
 def _left_behind(guard: int) -> list[int]:
-    """Return handles of what came to the guard as its parent ended."""
+    """Return handles of the processes that the guard inherited when their parent ended."""
     found = [pid for pid in children(guard) if pid != os.getpid()]
     if guard not in (os.getpid(), os.getppid()):
-        # It has ended meanwhile, and its number may be another's.
+        # The guard has ended meanwhile, and its number may be another process's.
         return []
     handles = []
     for pid in found:
@@ -418,7 +418,7 @@ def _kill(handles: Iterable[int], number: int) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Be what the module's text says."""
+    """Keep a group's server; see the module's docstring."""
     name, uid, directory, shm, program, *clauses = words
     told = os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)

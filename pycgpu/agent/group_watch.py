@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-What a group's keeper sees end: the daemon's servers, and the members' programs.
+Watches what a group's keeper needs to see end: the daemon's servers, and the members' programs.
 
-The daemon starts a server with the first program, and another after a server's end. Which member's
-program brought a server down the driver does not tell. What is told is whose program ended last
-before it.
+The daemon starts a server with the first program, and another after a server's end. The driver does
+not tell which member's program brought a server down. So the keeper tells whose program was the
+last to end before the server.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: So long before a server's end a program's end is told of with it.
+#: A program that ends at most this long before a server is named with the server's end.
 _BEFORE_S = 1.0
-#: Between two looks for new programs, which read all containers' nodes.
+#: The pause between two looks for new programs, which read all containers' nodes.
 _LOOK_S = 2.0
 
 
 def children(of: int | str = "self") -> list[int]:
     """Return the children of all threads of a process."""
     found: list[int] = []
-    # It may end meanwhile, or a thread of it.
+    # The process may end meanwhile, or a thread of it.
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"/proc/{of}/task"):
             with open(f"/proc/{of}/task/{thread}/children") as file:
@@ -41,7 +41,7 @@ def children(of: int | str = "self") -> list[int]:
 
 class Watch:
     """
-    Over the servers of *daemon*, and the programs of the group *name*.
+    Watches the servers of *daemon*, and the programs of the group *name*.
 
     Attributes:
         servers: those alive at the last look, by the host's numbers.
@@ -53,7 +53,7 @@ class Watch:
         self._programs: dict[int, clients.Client] = {}
         self._looked_s = 0.0
         self._last: tuple[float, str] | None = None
-        #: Servers and programs that have ended, and that nobody has waited for.
+        #: Servers and programs that have ended, but are not yet reaped.
         self._gone: set[int] = set()
 
     @property
@@ -62,12 +62,12 @@ class Watch:
 
     @property
     def handles(self) -> list[int]:
-        """Pidfds of the servers, which it closes as they end."""
+        """Pidfds of the servers; the watch closes each when its server ends."""
         return list(self._handles.values())
 
     @property
     def ended_before(self) -> str | None:
-        """Whose program ended just before now."""
+        """The member whose program ended just before now."""
         if self._last is None or time.monotonic() - self._last[0] > _BEFORE_S:
             return None
         return self._last[1]
@@ -97,16 +97,16 @@ class Watch:
                 self._gone.add(pid)
             if ended or left_s <= 0:
                 return ended
-            # Not of one that ends at once with the server: that may have ended by it.
+            # A program that ends with the server is left out: the server may have ended it.
             for member in self._drop_programs(found):
                 self._last = time.monotonic(), member
 
     def forget_ended(self) -> None:
-        """Take no notice of programs that have ended since the last wait."""
+        """Ignore programs that have ended since the last wait."""
         self._drop_programs(self._ended(0))
 
     def _drop_programs(self, handles: set[int]) -> list[str]:
-        """Return whose programs these were."""
+        """Return the members that the dropped programs belonged to."""
         ended = [one for one in self._programs.values() if one.handle in handles]
         for one in ended:
             del self._programs[one.pid]
@@ -124,7 +124,7 @@ class Watch:
         if time.monotonic() - self._looked_s < _LOOK_S:
             return
         self._looked_s = time.monotonic()
-        # Between one agent and the next nobody can tell.
+        # Between one agent and the next no door answers.
         with contextlib.suppress(CgpuError):
             new = clients.find(self._name, self._root, known=self._programs.keys() | self._gone)
             self._programs.update((one.pid, one) for one in new)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-Turning this process into a tenant: container, user, program.
+Turns this process into a tenant: container, user, program.
 
-Where the module is loaded, it is the module's, by a cgroup; else the agent's, by a filter.
+If the module is loaded, the tenant is the module's, by a cgroup; otherwise the agent's, by a
+filter.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _START_S = 60
 _PATIENCE_S = 1.0
 _LOG = f"{client.DIRECTORY}/agent.log"
-#: An agent started on demand goes when it has had no tenant for this long.
+#: An agent started on demand ends when it has had no tenant for this long.
 IDLE_S = 60
 
 
@@ -41,7 +42,7 @@ def ensure_agent(unknown_driver: str = "refused") -> None:
     """Start the agent if none runs, and no module. CgpuError: it does not start, and why."""
     if authority.is_modules() or _answers():
         return
-    # These take longer to import than all the rest, and an agent runs, mostly.
+    # These take longer to import than all the rest, and usually an agent runs already.
     import subprocess
 
     from pycgpu.tree import socket_server
@@ -97,9 +98,9 @@ def run(
     Become *program* as the tenant *container_id*: same process, so signals and status are its own.
 
     Args:
-        identity: as whom; None: as root, in this environment.
+        identity: the user to become; None: root, in this environment.
         allowed: whose maxima hold.
-        group: what it joins, whose the request's part of the compute is then.
+        group: the group that it joins, to which the request's part of the compute then belongs.
 
     Raises:
         LaunchError: no root, no door, the request is refused, or the program is not there.
@@ -114,7 +115,7 @@ def run(
     except (CgpuError, OSError) as error:
         raise LaunchError(str(error)) from None
     environment = dict(os.environ) if identity is None else identity.environment
-    # CUDA gives up at a card that it is refused, so it must not try.
+    # CUDA gives up at a card that is refused, so it must not try one.
     if devices:
         environment.setdefault("CUDA_VISIBLE_DEVICES", ",".join(devices))
     if group is not None:
@@ -131,14 +132,14 @@ def run(
 
 
 def _groups() -> ModuleType:
-    # What few ask for is imported by those alone.
+    # Few runs need this, so only they import it.
     from pycgpu.tree import group
 
     return group
 
 
 class _Granted:
-    """What is granted without a group: it takes no lock."""
+    """Admits a request without a group: it takes no lock."""
 
     def __init__(self, grant: Grant) -> None:
         self._grant = grant
@@ -177,7 +178,7 @@ def _by_module(
         tenant.sweep(alive)
         with _granted(request, allowed, root, group) as grant:
             _check_enforced(grant, allowed, root)
-            # A process of a container reads no other's files, and none of the cards.
+            # A process of a container reads no node of another or of a card, so read them before.
             cards = procfs.find_cards(root)
             try:
                 cgroup = tenant.enter(container_id, pid)
@@ -258,7 +259,7 @@ def _admitted(request: Request, allowed: permit.Permit, root: str) -> Grant:
 
 
 class _Patience:
-    """Within it a person is told what is waited for, if that takes longer than a moment."""
+    """Tells a person at a terminal what is waited for, if that takes longer than a moment."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -275,5 +276,5 @@ class _Patience:
     def __exit__(self, *error: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            # No thread may be left when the filter is installed.
+            # No other thread may run when the filter is installed.
             self._timer.join()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Asking whoever moves a door's containers: the agent its own, ``cgpu parkd`` the module's."""
+"""Asks the mover of a door's containers: the agent for its own, ``cgpu parkd`` for the module's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: Moves follow one another, and one of 140 GiB takes 80 s (H200).
+#: Moves follow one another, and a move of 140 GiB takes 80 s (H200).
 TIMEOUT_S = 600.0
 
 
@@ -24,11 +24,11 @@ def park(container_id: str, root: str, *, hold: bool = False, socket: str | None
     Move a container's memory to the host; return its bytes.
 
     Args:
-        hold: it comes back by :func:`resume` alone, not when it calls CUDA.
-        socket: who is asked; None: whoever moves this door's containers.
+        hold: the container comes back by :func:`resume` alone, not when it calls CUDA.
+        socket: the mover's socket; None: that of this door's containers.
 
     Raises:
-        CgpuError: why it cannot be parked; it goes on as before.
+        CgpuError: why it cannot be parked; the container goes on as before.
     """
     answer = _ask({"op": "park", "id": container_id, "hold": hold}, root, socket)
     if not answer.get("ok"):

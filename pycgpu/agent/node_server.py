@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-The nodes over a socket, ``/run/cgpu/tree.sock``: what :mod:`pycgpu.tree.remote` speaks.
+The nodes over a socket, ``/run/cgpu/tree.sock``, which :mod:`pycgpu.tree.remote` speaks.
 
-Everybody may connect. Who is not root may do what the modes of the files allow others, as in the
-tree that FUSE mounts: here nothing but this program looks at them.
+Every user may connect. A client that is not root may do what the files' modes allow others, as in
+the tree that FUSE mounts. Here only this program checks the modes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = logging.getLogger("cgpud")
 #: Longest request: the longest command of inst_ctl, as JSON.
 _REQUEST_MAX = 1 << 15
 _TIMEOUT_S = 10
-#: A client that has been answered may ask again for so long: a snapshot is some thirty questions.
+#: How long an answered client may wait to ask again: a snapshot is some thirty questions.
 _IDLE_S = 1.0
-#: Clients at a time, of a user; who follows ``events`` stays. Of all who are not root together:
-#: root is never kept waiting by them.
+#: The most clients of a user at a time; a client that follows ``events`` stays. The second bound is
+#: for all users but root together, so that they never keep root waiting.
 USER_MAX = 32
 CLIENTS_MAX = 128
 ROOT_MAX = 1024
-#: Whose the ids are that a user has besides its own, ``name:first:count``, and the names' numbers.
+#: Subordinate ids of each user besides its own, ``name:first:count``, and the names' numbers.
 SUBUID = "/etc/subuid"
 PASSWD = "/etc/passwd"
 _PIECE_BYTES = 1 << 16
@@ -49,7 +49,7 @@ def owner_of(uid: int) -> str:
         if first.isdecimal() and count.isdecimal() and 0 <= uid - int(first) < int(count):
             if name.isdecimal():
                 return name
-            # The file alone: a directory's server would have whoever connects wait.
+            # Only the file: a directory service could make each client that connects wait.
             return next((line[2] for line in _lines(PASSWD, 7) if line[0] == name), name)
     return str(uid)
 
@@ -64,7 +64,7 @@ def _lines(path: str, fields: int) -> list[list[str]]:
 
 
 class _Guests:
-    """Who is being answered, by user; those of a user's in the order in which they came."""
+    """The clients that are being answered, by user, each user's in order of arrival."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,8 +74,8 @@ class _Guests:
         """
         Take one more client of a user's; False: there are too many.
 
-        Where all have taken all places, the newest client of who has most makes room for one that
-        has fewer, even with this one.
+        If all places are taken, the user with most clients loses its newest to a user who has
+        fewer, even counting the new one.
         """
         user = "0" if uid == 0 else owner_of(uid)
         with self._lock:
@@ -170,7 +170,7 @@ class NodeServer:
     def _list(self, path: str) -> dict[str, Any]:
         found: dict[str, list[str]] = {"directories": [], "files": []}
         for name in self._nodes.names(path):
-            # It may have gone since.
+            # The container may have gone since.
             with contextlib.suppress(OSError):
                 is_directory = stat.S_ISDIR(self._nodes.attributes(f"{path}/{name}")["st_mode"])
                 found["directories" if is_directory else "files"].append(name)
@@ -193,7 +193,7 @@ def _receive(connection: socket.socket) -> dict[str, Any]:
     line = b""
     deadline = time.monotonic() + _TIMEOUT_S
     while not line.endswith(b"\n"):
-        # Of the whole request: a byte now and then would keep the place.
+        # The limit is for the whole request: otherwise a byte now and then would keep the place.
         connection.settimeout(max(deadline - time.monotonic(), 0.001))
         part = connection.recv(_REQUEST_MAX)
         line += part
@@ -240,19 +240,19 @@ def _follow(connection: socket.socket) -> None:
         if not lines:
             break
         waiting += lines
-    # The client takes none of it before all of it is there.
+    # The client reads nothing before all lines are there.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * max(len(waiting), 1))
     _send(connection, {"bytes": len(waiting)})
     while True:
         if waiting:
             connection.sendall(waiting)
-        # Else who went while nothing happened would be kept until something does.
+        # Otherwise a client that left would be kept until the next event.
         elif _is_gone(connection):
             return
         position, waiting = door.events(position, _PIECE_BYTES, _EVENT_WAIT_MS)
 
 
 def _is_gone(connection: socket.socket) -> bool:
-    # A socket with a time limit waits for something to read, whatever recv() is told.
+    # A socket with a time limit waits for something to read, even with MSG_DONTWAIT.
     readable, _, _ = select.select([connection], [], [], 0)
     return bool(readable) and not connection.recv(1)

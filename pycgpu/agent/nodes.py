@@ -15,9 +15,9 @@ from pycgpu.agent import door
 _PLACE_ROOT, _PLACE_CARD, _PLACE_GRANT, _PLACE_CONTAINER = range(4)
 _CONTAINERS = "container"
 _EVENT_WAIT_MS = 1000
-#: Readers of ``events`` who wait at a time: each takes one of libfuse's ten threads.
+#: The most readers of ``events`` that wait at a time: each takes one of libfuse's ten threads.
 WAITERS_MAX = 4
-#: Texts kept for open files: everybody may open as many as he likes.
+#: The most texts kept for open files: a user may open as many as it likes.
 TEXTS_MAX = 1024
 
 
@@ -31,7 +31,7 @@ class _Place:
 
 
 class Nodes:
-    """Directories and files; a path is looked up anew each time, for containers come and go."""
+    """Directories and files; each path is looked up anew, because containers come and go."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[int, str], door.Node] = {
@@ -132,9 +132,9 @@ class Nodes:
         """
         Return the file's bytes; ``events`` waits for a line, for a second at a time.
 
-        Where too many wait already it does not. What is read in several pieces is of the moment of
-        the first, as in /proc: counters that grow by a digit in between would be read twice, in
-        part; unless very many files are open.
+        If too many readers wait already, it does not wait. All pieces of a file come from the text
+        at the first read, as in /proc. Otherwise a counter that grows by a digit would be read
+        twice in part. If very many files are open, the oldest text is dropped.
         """
         found = self.file(path)
         if found is None:
@@ -150,7 +150,7 @@ class Nodes:
                 self._texts.pop(handle, None)
                 self._texts[handle] = text
                 if len(self._texts) > TEXTS_MAX:
-                    # the one that was read first
+                    # the text that was read first
                     del self._texts[next(iter(self._texts))]
         return text[offset : offset + size]
 
@@ -160,7 +160,7 @@ class Nodes:
         if found is None:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         node, place = found
-        # A tenant's thread may have any bytes for its name.
+        # A tenant's thread may have any bytes as its name.
         return door.show(node.number, place.minor, place.container).decode(errors="replace")
 
     def _events(self, size: int, handle: int) -> bytes:

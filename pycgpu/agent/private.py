@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A process sees no more of the host's files than it needs."""
+"""Hides those of the host's files that a process does not need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 
 from pycgpu.errors import LaunchError
 
-#: What is users', and what services keep there. Programs and libraries lie elsewhere.
+#: Directories of users and of services. Programs and libraries lie elsewhere.
 HIDDEN = ("/home", "/root", "/srv", "/mnt", "/media", "/tmp", "/var", "/run")
 _CLONE_NEWNS = 0x20000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
@@ -27,7 +27,7 @@ def hide(keep: str, used: str) -> None:
     Give this process empty directories in place of HIDDEN, for itself and its children.
 
     Args:
-        keep: a directory that stays where it is, with what is in it.
+        keep: a directory that stays where it is, with its content.
         used: a path whose directory is not hidden.
 
     Raises:
@@ -41,7 +41,7 @@ def hide(keep: str, used: str) -> None:
 
     check(libc.unshare(_CLONE_NEWNS), "a mount namespace")
     check(libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "/")
-    # Of this namespace: the kernel binds nothing from another.
+    # The descriptor must be of this namespace: the kernel binds nothing from another.
     kept = os.open(keep, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     for path in HIDDEN:
         if not os.path.isdir(path) or os.path.islink(path) or used.startswith(f"{path}/"):

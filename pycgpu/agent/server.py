@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-The agent's sockets; but for ``tree.sock``, root's alone.
+The agent's sockets; only ``tree.sock`` is open to users other than root.
 
 ``agent.sock``: one JSON object a connection, and its answer. ``{"op": "run", "create": "create
 …"}`` comes with the seccomp listener of the caller, and so does ``{"op": "join", "id": "…"}`` for a
@@ -8,7 +8,7 @@ container that is there; ``park`` and ``resume`` move the container ``id``; ``co
 inst_ctl; ``ping`` and ``counters`` tell of the agent. An answer is ``{"ok": true, …}`` or
 ``{"ok": false, "errno": n, "message": "…"}``.
 
-``tree.sock``: the nodes, for everybody, see :mod:`pycgpu.agent.node_server`.
+``tree.sock``: the nodes, for all users, see :mod:`pycgpu.agent.node_server`.
 
 ``seccomp.sock``: what OCI runtimes connect to (``listenerPath``): the container's state as the
 runtime specification has it, and the listener among the descriptors passed.
@@ -43,13 +43,13 @@ DIRECTORY, SOCKET = client.DIRECTORY, client.SOCKET
 LISTENER_SOCKET = f"{DIRECTORY}/seccomp.sock"
 TREE_SOCKET = procfs.USER_DOOR_SOCKET
 FRAGMENT = f"{DIRECTORY}/seccomp.json"
-#: Held as long as the agent lives: its watchdog closes it, as all that is no tenant's.
+#: Held as long as the agent lives: its watchdog closes it, as all that belongs to no tenant.
 LOCK = f"{DIRECTORY}/agent.lock"
-#: Of an agent that is started on demand.
+#: The log of an agent that is started on demand.
 LOG = f"{DIRECTORY}/agent.log"
-#: Root's alone: where the watchdog of an agent that has ended gives away what it keeps.
+#: Root's alone: there the watchdog of an agent that has ended hands the state on.
 WATCHDOG_SOCKET = f"{DIRECTORY}/watchdog.sock"
-#: Of a runtime's: with the annotations of config.json, which an image may bring.
+#: The most bytes of a runtime's message: it has config.json's annotations, which an image may set.
 STATE_MAX_BYTES = 32 << 20
 _ANSWER_TIMEOUT_S = 10
 _PAUSE_S = 0.1
@@ -61,14 +61,14 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _holders(minor: int) -> str:
-    """Who holds a card, for the message of a refusal."""
+    """Tell which containers hold a card, for the message of a refusal."""
     nodes = {(node.place, node.name): node.number for node in door.nodes()}
     lines = door.show(nodes[1, "memory"], minor).decode().split()
     weight = door.show(nodes[1, "free_weight"], minor).decode().strip()
     memory = dict(zip(lines[::2], map(int, lines[1::2]), strict=False))
     held = []
     for found in door.containers():
-        # It may have gone since.
+        # The container may have gone since.
         with contextlib.suppress(OSError):
             if minor in found.cards:
                 size = door.show(nodes[2, "memsize"], minor, found.id).decode().strip()
@@ -112,7 +112,7 @@ def _join(message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
 
 
 def _attach(container_id: str, fds: list[int]) -> None:
-    """Give the one listener away; whoever is refused leaves it to its caller."""
+    """Hand the one listener to the agent; if that is refused, the caller still has it."""
     door.attach(container_id, fds[0])
     fds.clear()
 
@@ -150,10 +150,10 @@ def _handle(message: dict[str, Any], fds: list[int], parking: Parking) -> dict[s
 
 class Attendance:
     """
-    Whether anybody needs the agent: who has asked it something will bring a container.
+    Tells whether the agent is still needed: a client that asks will bring a container.
 
-    Between a program's question and its container the agent may not go; asked later than its
-    decision to go, it does not answer, and the program starts another.
+    The agent may not end between a program's question and its container. If the question comes
+    after the decision to end, the agent does not answer, and the program starts another.
     """
 
     def __init__(self) -> None:
@@ -162,14 +162,14 @@ class Attendance:
         self._over = False
 
     def begin(self) -> bool:
-        """Take note of a client. False: the agent is on its way out."""
+        """Note a client. False: the agent is about to end."""
         with self._lock:
             self._asked_s = time.monotonic()
             return not self._over
 
     def end(self, idle_s: float, count: Callable[[], tuple[int, int]]) -> bool:
         """
-        End, for good, if nobody has asked for *idle_s* and *count* tells of no container so long.
+        Decide to end, for good, if *idle_s* have passed without a question or a container.
 
         Args:
             count: how many containers are alive, and when the last one ended (monotonic ns, 0:
@@ -210,9 +210,9 @@ def _container_of(message: dict[str, Any]) -> str:
 
 def _refuse(container_id: str, fds: list[int]) -> None:
     """
-    Dispose of descriptors that nobody has taken.
+    Dispose of descriptors that have not been taken.
 
-    Of a listener that was closed the processes would be free to answer their own calls by another.
+    A listener is not simply closed: its processes could then answer their own calls by another.
     """
     while fds:
         door.refuse(container_id, fds.pop())
@@ -248,7 +248,7 @@ def _await(container_id: str, listener: int) -> None:
 
 
 def _retire(idle_s: float, attendance: Attendance) -> None:
-    """End the program once nobody has needed it for *idle_s*."""
+    """End the program once it has not been needed for *idle_s*."""
     while not attendance.end(idle_s, door.count):
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -259,8 +259,8 @@ def only_one() -> Iterator[None]:
     """
     Be the only agent while the context lasts.
 
-    Several programs that start at once each start one: two would divide a card that either of
-    them takes for its own. Whoever is later waits until the first answers, or has ended.
+    Several programs that start at once each start an agent. Two agents would divide a card that
+    each takes for its own. A later one waits until the first answers, or has ended.
 
     CgpuError: an agent answers, or one holds the lock and does not answer for two minutes.
     """
@@ -298,8 +298,8 @@ def main(
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """
-    Be the agent until SIGTERM or SIGINT; with *idle_s*, until there has been nothing to do so long.
-    *keeping* says what becomes of its tenants then. *ready* is called once the sockets answer.
+    Be the agent until SIGTERM or SIGINT; with *idle_s*, until it has been idle so long. *keeping*
+    says what becomes of its tenants then. *ready* is called once the sockets answer.
 
     CgpuError: no root, no driver, one of an unknown branch, or another agent runs.
     """
@@ -345,7 +345,7 @@ def _serve(idle_s: float | None, ready: Callable[[], None], adopted: int) -> Non
     """Answer until a signal comes."""
     runtime, client = listen(LISTENER_SOCKET), listen(SOCKET)
     nodes = listen(TREE_SOCKET, 0o666)
-    # Again, for a module that is loaded now looks for who listens.
+    # Again, because a module that is loaded from now on looks for a listening agent.
     authority.refuse_beside_module()
     mount = tree.Mount()
     if not mount.start():
@@ -361,7 +361,7 @@ def _serve(idle_s: float | None, ready: Callable[[], None], adopted: int) -> Non
     threading.Thread(target=parking.watch, daemon=True).start()
     if idle_s is not None:
         threading.Thread(target=_retire, args=(idle_s, attendance), daemon=True).start()
-    # What somebody has set since stays as it is.
+    # An adopted state keeps settings that were changed since the first agent.
     if not adopted:
         _set_cards()
     _publish()

@@ -28,7 +28,7 @@ def unmount(root: str = ROOT) -> None:
 
 
 def _module() -> Any | None:
-    """The FUSE library; None: there is no FUSE here, and why is logged."""
+    """The FUSE library; None: the host has no FUSE, and the reason is logged."""
     try:
         import mfusepy
     except (ImportError, OSError) as error:
@@ -47,7 +47,7 @@ class Mount:
     """
     The tree, mounted and served by threads of its own.
 
-    The loop of libfuse ends when the mount goes, not by a signal: its own handlers lose one that
+    libfuse's loop ends when the mount goes, not by a signal. Its own handlers lose a signal that
     comes before the loop waits, and report an end by SIGTERM as a failure.
     """
 
@@ -57,7 +57,7 @@ class Mount:
         self._thread: threading.Thread | None = None
 
     def start(self) -> bool:
-        """Mount. False: there is no FUSE here, or it refuses; why is logged."""
+        """Mount. False: the host has no FUSE, or it refuses; the reason is logged."""
         fuse = _module()
         if fuse is None:
             return False
@@ -68,10 +68,10 @@ class Mount:
         return self._came.wait(_MOUNT_S) and self._thread.is_alive()
 
     def stop(self) -> None:
-        """Unmount, and wait a while for those who read at the moment."""
+        """Unmount, and wait a while for readers."""
         if self._thread is not None:
             unmount(self._root)
-            # Who holds a file open keeps the loop; the end of the process ends it then.
+            # A process that holds a file open keeps the loop; the end of this process ends it then.
             self._thread.join(_END_S)
 
     def _serve(self, fuse: Any) -> None:
@@ -83,7 +83,7 @@ class Mount:
                 direct_io=True,
                 allow_other=True,
                 default_permissions=True,
-                # else a name is there for a second after its container has gone
+                # otherwise a name stays for a second after its container has gone
                 entry_timeout=0,
                 fsname="cgpu",
             )
