@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``park`` and ``resume`` as they are asked for over a daemon's socket."""
+"""``park`` and ``resume``, requested over a daemon's socket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pycgpu.parking.moves import NoRoom, Parking
 
 
 def answer(message: dict[str, Any], parking: Parking) -> dict[str, Any]:
-    """Do what a message says; return its answer, in which EAGAIN is that it waits for room."""
+    """Do what a message says; return its answer. EAGAIN in it: the container waits for room."""
     container_id = str(message.get("id", ""))
     try:
         if message["op"] == "park":

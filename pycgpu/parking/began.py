@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Since when a process is there: one that ends while it is parked gives its number to another."""
+"""When a process began: one that ends while it is parked leaves its number to another."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def before(pid: int, now_ns: int, proc: str = "/proc") -> bool:
             ticks = int(file.read().rpartition(b") ")[2].split()[_START])
     except OSError:
         return True
-    # The kernel counts the time that the host was suspended, too.
+    # The kernel's count includes the time that the host was suspended.
     slept_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     return ticks * _TICK_NS - slept_ns <= now_ns

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-What a door keeps of containers that move, read from its tree and changed by its commands.
+A door's books of containers that move, read from its tree and changed by its commands.
 
 ``kmod/core/tree/move.c`` decides each step. Pids are the host's numbers, sizes are bytes, times are
-of the monotonic clock. What a door refuses is an OSError, with the errno of ``docs/tree.md``.
+of the monotonic clock. A refusal by a door is an OSError, with the errno of ``docs/tree.md``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Files:
         return os.listdir(f"{self._root}/{path}")
 
     def text(self, path: str) -> str:
-        # A tenant's thread may have any bytes for its name.
+        # A tenant's thread may have any bytes as its name.
         with open(f"{self._root}/{path}", encoding="utf-8", errors="replace") as file:
             return file.read()
 
@@ -55,18 +55,18 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Wanting:
-    """Why a container cannot come back: ``card`` lacks bytes; None: others are first."""
+    """Why a container cannot come back: ``card`` lacks bytes; None: other containers are first."""
 
     card: int | None
     short_bytes: int
 
 
 class Books:
-    """One door's."""
+    """The books of one door."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        #: What the file said last: it is read ten times a second, and changes hardly ever.
+        #: The text that the file last had: it is read ten times a second, and hardly ever changes.
         self._said: tuple[str, list[Moving]] = ("", [])
 
     def moving(self) -> list[Moving]:
@@ -74,7 +74,7 @@ class Books:
         return [one for one in self.listed() if one.state is not State.RUNNING]
 
     def listed(self) -> list[Moving]:
-        """Return them, and those that run and wait for room."""
+        """Return those, and the containers that run and wait for room."""
         text = self._tree.text("parking")
         said, listed = self._said
         if text != said:
@@ -84,16 +84,16 @@ class Books:
 
     def park(self, container_id: str, pids: list[int], hold: bool = False) -> None:
         """
-        Begin to park these processes. EBUSY, EXDEV: it is in a group, E2BIG, ENOENT.
+        Begin to park these processes. EBUSY, EXDEV: the container is in a group, E2BIG, ENOENT.
 
         Args:
-            hold: it comes back when that is asked for, not when it calls CUDA.
+            hold: the container comes back on request, not when it calls CUDA.
         """
         words = ["park", container_id, f"pid={','.join(map(str, pids))}"]
         self._command(" ".join([*words, "hold=1"] if hold else words))
 
     def parked(self, container_id: str) -> None:
-        """Nothing of them is on a card any more. EBUSY: it was not parking."""
+        """Nothing of the container is on a card any more. EBUSY: it was not parking."""
         self._command(f"parked {container_id}")
 
     def come_back(self, container_id: str, foreign: dict[int, int]) -> Wanting | None:
@@ -114,19 +114,19 @@ class Books:
         return None
 
     def running(self, container_id: str) -> None:
-        """It is back, or its processes have ended: nothing is reserved any more."""
+        """The container is back, or its processes have ended: nothing is reserved any more."""
         self._command(f"running {container_id}")
 
     def no_room(self, container_id: str) -> None:
-        """Nobody can be parked for a call of it that waits: the call fails. EBUSY: none waits."""
+        """No container can be parked for its waiting call, which fails. EBUSY: no call waits."""
         self._command(f"no_room {container_id}")
 
     def stay(self, container_id: str) -> None:
-        """It waits for room no longer, and nobody behind it. EBUSY: it does not wait."""
+        """The container waits no longer, and no other waits behind it. EBUSY: it does not wait."""
         self._command(f"stay {container_id}")
 
     def priority(self, container_id: str) -> int:
-        """Return the highest that it has on a card. ENOENT."""
+        """Return the container's highest priority on a card. ENOENT."""
         below = f"container/{container_id}"
         found = [int(self._tree.text(f"{below}/{card}/priority")) for card in self._cards(below)]
         return max(found, default=0)
@@ -138,7 +138,7 @@ class Books:
         for container_id in self._tree.names("container"):
             if container_id in away:
                 continue
-            # It may go while it is looked at.
+            # The container may go during the look.
             with contextlib.suppress(OSError):
                 if (use := self._use(container_id)) is not None:
                     found.append(use)
@@ -148,7 +148,7 @@ class Books:
         below = f"container/{container_id}"
         paths = {card: f"{below}/{card}" for card in self._cards(below)}
         periods_s = [int(self._tree.text(f"{path}/idle_park_s")) for path in paths.values()]
-        # Of a container as a whole: it is idle when it is on each of its cards.
+        # A container counts as a whole: it is idle when it is idle on each of its cards.
         if not periods_s or not all(periods_s):
             return None
         first = next(iter(paths.values()))
@@ -174,16 +174,16 @@ class Books:
         )
 
     def is_grouped(self, container_id: str) -> bool:
-        """Return whether MPS serves it, or it is what serves. ENOENT."""
+        """Return whether the container is served by MPS, or is the MPS server. ENOENT."""
         below = f"container/{container_id}"
         groups = {self._tree.text(f"{below}/{card}/group").strip() for card in self._cards(below)}
         return not groups <= {"-"}
 
     def holders(self, container_id: str) -> dict[int, int]:
-        """Return the processes that have a card of it open, and their bytes of all cards."""
+        """Return the processes that have its cards open, and their bytes of all cards."""
         found: dict[int, int] = {}
         for card in self._cards(f"container/{container_id}"):
-            # By the one character that no name has: splitlines() takes others, too.
+            # Only this character is in no name: splitlines() splits at others, too.
             lines = self._tree.text(f"container/{container_id}/{card}/procs").split("\n")
             for line in filter(None, lines):
                 pid, inside, size = (int(word) for word in line.split(" ", 3)[:3])
@@ -192,7 +192,7 @@ class Books:
         return found
 
     def known(self) -> dict[int, int]:
-        """Return by card the bytes that the driver keeps for itself and containers have."""
+        """Return by card the bytes that the driver keeps for itself and that containers have."""
         found = {}
         for card in self._cards(""):
             words = self._tree.text(f"{card}/memory").split()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""NVIDIA's checkpoint of a process, asked of a process of its own that stays warm."""
+"""NVIDIA's checkpoint of a process, called in a helper process that stays warm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pycgpu.parking.wishes import Process
 
 #: A helper that has not answered by then is ended: a copy to the host takes 0.5 s a GiB (H200).
 TIMEOUT_S = 180.0
-#: Nor does it answer for a process that stands still, which is asked so often.
+#: A helper does not answer for a process that stands still, so its state is read this often.
 _STILL_S = 1.0
 _START_S = 20.0
 _QUICK_S = 5.0
@@ -42,7 +42,7 @@ def _told(status: int) -> str:
 
 
 class ProcessState(IntEnum):
-    """Of a process, CUprocessState; GONE and NOT_CUDA are ours."""
+    """The state of a process, CUprocessState; GONE and NOT_CUDA are ours."""
 
     RUNNING = 0
     LOCKED = 1
@@ -69,7 +69,7 @@ class Checkpoint:
         Return what the driver says of a process.
 
         Raises:
-            CheckpointError: it does not say, and the process lives: it may be anything.
+            CheckpointError: the driver does not say, and the process lives, in an unknown state.
         """
         said, _, state = self._ask("state", pid, _QUICK_S).partition(" ")
         status = int(said)
@@ -83,15 +83,15 @@ class Checkpoint:
         raise CheckpointError(f"the driver does not say what process {pid} does: {_told(status)}")
 
     def lock(self, pid: int) -> None:
-        """Have every CUDA call of the process wait, once what it has on the card is done."""
+        """Make every CUDA call of the process wait, once its work on the card is done."""
         self._do("lock", pid)
 
     def checkpoint(self, pid: int) -> None:
-        """Move all that it has on the cards into its own memory. It must be locked."""
+        """Move all its card memory into its own memory. The process must be locked."""
         self._do("checkpoint", pid)
 
     def restore(self, pid: int) -> None:
-        """Move it back. It stays locked."""
+        """Move the memory back. The process stays locked."""
         self._do("restore", pid)
 
     def unlock(self, pid: int) -> None:
@@ -100,7 +100,7 @@ class Checkpoint:
 
     def start(self) -> None:
         """
-        Start the helper, if there is none.
+        Start the helper, if none runs.
 
         Raises:
             CheckpointError: this host's driver has no checkpoint.
@@ -125,7 +125,7 @@ class Checkpoint:
             helper = self._started()
             assert helper.stdin is not None
             try:
-                # It may have ended unseen; nothing to read then tells so.
+                # The helper may have ended unseen; then a read gets nothing.
                 with contextlib.suppress(BrokenPipeError):
                     helper.stdin.write(f"{operation} {pid}\n".encode())
                     helper.stdin.flush()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-The process that calls NVIDIA's checkpoint: with the host's libcuda, and no more rights than that.
+Calls NVIDIA's checkpoint in a process with the host's libcuda and only the rights it needs.
 
-``python -m pycgpu.parking.checkpoint_helper`` answers a line by a line: ``OPERATION PID`` by CUDA's
-status, and ``state PID`` by that and the state. It ends when nobody is left to ask.
+``python -m pycgpu.parking.checkpoint_helper`` answers each line with a line: ``OPERATION PID`` with
+CUDA's status, and ``state PID`` with the status and the state. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import sys
 
 #: CUDA's statuses.
 NOT_INITIALIZED, NOT_READY = 3, 600
-#: What libcuda needs to reach another user's process: with CAP_SYS_PTRACE alone, every call fails
-#: by status 304 (H200, 580.159.04). CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE.
+#: The capabilities that libcuda needs to reach another user's process. With CAP_SYS_PTRACE alone,
+#: every call fails with status 304 (H200, 580.159.04). They are CAP_DAC_OVERRIDE,
+#: CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE.
 CAPABILITIES = (1, 2, 19)
 NOBODY = 65534
-#: A lock waits so long for the work that the card has of the process.
+#: How long a lock waits for the process's work on the card.
 LOCK_TIMEOUT_MS = 10_000
-#: Bytes of each call's arguments that are looked at by some driver.
+#: The 64-bit words of each call's arguments; some driver looks at that many.
 _ARGUMENT_WORDS = 16
 _CALLS = {
     "lock": "cuCheckpointProcessLock",
@@ -34,7 +35,7 @@ _SYS_CAPSET, _CAPABILITY_VERSION_3 = 126, 0x20080522
 
 
 def drop(libc: ctypes.CDLL) -> None:
-    """Keep nothing of root but CAPABILITIES. OSError: the kernel refuses."""
+    """Keep no right of root but CAPABILITIES. OSError: the kernel refuses."""
 
     def check(result: int) -> None:
         if result:

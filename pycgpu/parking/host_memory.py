@@ -11,20 +11,21 @@ from pycgpu.errors import CgpuError
 from pycgpu.request.model import MIB
 from pycgpu.tree import hierarchy
 
-#: Of the host's memory that stays free: what else runs there is not to be reclaimed for it.
+#: The part of the host's memory that stays free, so that parking reclaims nothing of other
+#: programs.
 _SPARE_SHARE = 0.05
 
 
 class NoHostMemory(CgpuError):
-    """What would be parked does not fit."""
+    """The memory to be parked does not fit."""
 
 
 def check(moved: Mapping[int, int], proc: str = "/proc") -> None:
     """
-    Return if these processes may grow by so many bytes each, all of them.
+    Return if each of these processes may grow by so many bytes, all together.
 
     Raises:
-        NoHostMemory: the host has no room for it, or a memory cgroup above some of them has none.
+        NoHostMemory: the host has no room, or a memory cgroup above some of them has none.
     """
     told, moved_bytes = _meminfo(proc), sum(moved.values())
     spare = int(told["MemTotal"] * _SPARE_SHARE)
@@ -37,7 +38,7 @@ def check(moved: Mapping[int, int], proc: str = "/proc") -> None:
     left_of: dict[str, int] = {}
     grows: dict[str, int] = {}
     for pid, size in moved.items():
-        # It may have ended.
+        # The process may have ended.
         with contextlib.suppress(OSError):
             for directory, left in dict(cgroups(pid, proc)).items():
                 left_of[directory] = left
@@ -51,7 +52,7 @@ def check(moved: Mapping[int, int], proc: str = "/proc") -> None:
 
 
 def available_bytes(proc: str = "/proc") -> int:
-    """Return what may be parked on the host, whoever's it is; below 0 where it lacks memory."""
+    """Return the bytes that may be parked on the host; below 0 if the host lacks memory."""
     told = _meminfo(proc)
     return told["MemAvailable"] - int(told["MemTotal"] * _SPARE_SHARE)
 
@@ -85,9 +86,9 @@ def cgroups(pid: int, proc: str = "/proc") -> list[tuple[str, int]]:
         while path:
             limit, used = (_number(f"{top}{path}/{name}") for name in names)
             if limit is not None and used is not None:
-                # Files that were read and are not used are given up before anybody is killed.
+                # The kernel drops cached files that are not in use before it kills a process.
                 found.append((path, limit - used + _inactive_file(f"{top}{path}", old)))
-            # The topmost has a limit where we are in a container ourselves.
+            # The topmost cgroup has a limit if we are in a container ourselves.
             path = os.path.dirname(path) if path != "/" else ""
     return found
 

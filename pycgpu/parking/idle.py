@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """
-Who is idle, and who of them is parked when room is needed: decisions, nothing is read or moved.
+Decides which containers are idle, and which to park for room; reads and moves nothing.
 
-A container is idle for as long as the card has fetched all that it submitted, it has submitted
-nothing, and its memory has stood still. GP_GET and GP_PUT of its compute channels tell, as they
-tell the scheduler (``kmod/core/sched/demand.h``). The log of context switches does not: a context
-that is alone stays loaded however long it idles. One whose channels cannot be read is never idle.
+A container is idle while three things hold. The card has fetched all that it submitted, it submits
+nothing, and its memory stands still. GP_GET and GP_PUT of its compute channels tell, as they tell
+the scheduler (``kmod/core/sched/demand.h``). The log of context switches does not: a context that
+is alone stays loaded however long it idles. A container whose channels cannot be read is never
+idle.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class Use:
 
     Attributes:
         id: the container's.
-        priority: the highest that it has on a card.
-        idle_park_s: after so long idle it may be parked; 0: never by itself.
-        submitted: changes with what it submits; None: it has work, or that cannot be known.
+        priority: its highest on a card.
+        idle_park_s: idle for so long, it may be parked; 0: only on request.
+        submitted: changes with each submission; None: it has work, or that cannot be known.
         held: bytes by card.
-        since_ns: in this state since then, on the monotonic clock; 0: since it began.
+        since_ns: the time on the monotonic clock of its last change of state; 0: none yet.
     """
 
     id: str
@@ -41,7 +42,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Idler:
-    """One that may be parked: what it has of each card, and for how long it was idle."""
+    """A container that may be parked: its bytes on each card, and how long it has been idle."""
 
     id: str
     priority: int
@@ -57,11 +58,11 @@ class Idleness:
 
     def idlers(self, uses: Iterable[Use], now_s: float, park_min_s: float) -> list[Idler]:
         """
-        Take note of what is used now; return who has been idle for as long as it says.
+        Note the present use; return the containers that have been idle for their idle_park_s.
 
         Args:
             now_s: on the monotonic clock.
-            park_min_s: a container that came back is on the card for so long at least.
+            park_min_s: how long a container that came back stays on the card at least.
         """
         found: list[Idler] = []
         seen: dict[str, tuple[object, float]] = {}
@@ -81,19 +82,19 @@ class Idleness:
 
 
 class Moves:
-    """A bound on how often containers are parked by themselves."""
+    """Bounds how often containers are parked automatically."""
 
     def __init__(self) -> None:
         self._begun_s: deque[float] = deque()
 
     def left(self, now_s: float, per_min: int) -> int:
-        """Return how many may begin now."""
+        """Return how many moves may begin now."""
         while self._begun_s and self._begun_s[0] <= now_s - _MINUTE_S:
             self._begun_s.popleft()
         return max(0, per_min - len(self._begun_s))
 
     def begin(self, now_s: float) -> None:
-        """Count one."""
+        """Count one move."""
         self._begun_s.append(now_s)
 
 
@@ -101,13 +102,13 @@ def choose(
     idlers: Iterable[Idler], wanted: Mapping[int, int], priority: int, most: int
 ) -> list[Idler]:
     """
-    Return who is parked so that *wanted* bytes of each card become free; empty: that cannot be had.
+    Return the containers to park to free *wanted* bytes of each card; empty: it is impossible.
 
-    Lower priority goes first, then who was idle for longer. Nobody of a higher priority than
-    *priority* is parked, nobody whose memory does not help, and nobody if all together are too few.
+    Lower priority goes first, then longer idleness. A container of a priority above *priority*
+    stays, as does one whose memory does not help. None is parked if all together are too few.
 
     Args:
-        most: how many may be parked.
+        most: how many containers may be parked.
     """
     lacking = {card: size for card, size in wanted.items() if size > 0}
     chosen: list[Idler] = []
@@ -119,7 +120,7 @@ def choose(
             lacking = _rest(lacking, one.held)
     if lacking:
         return []
-    # Who was taken first may not be needed beside a larger one that came later.
+    # A container chosen early may not be needed with a larger one chosen later.
     for one in list(chosen):
         others = [other for other in chosen if other is not one]
         rest = dict(wanted)
@@ -131,6 +132,6 @@ def choose(
 
 
 def _rest(lacking: Mapping[int, int], held: Mapping[int, int]) -> dict[int, int]:
-    """Return what is lacking still when that is free, too."""
+    """Return what is still lacking when *held* is free, too."""
     rest = {card: size - held.get(card, 0) for card, size in lacking.items()}
     return {card: size for card, size in rest.items() if size > 0}

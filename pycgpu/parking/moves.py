@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-A container's memory moves to the host, and back when a thread of it waits for the card.
+Moves a container's memory to the host, and back when a thread of it waits for the card.
 
 The driver moves it (:mod:`.checkpoint`); the core keeps the books, in which room is reserved before
 the driver is asked (``kmod/core/memory/parking.h``). All processes of a container move, or none. A
@@ -33,38 +33,38 @@ from pycgpu.tree.moving import Moving, State
 
 log = logging.getLogger("cgpud")
 
-#: Between two looks at who is parked; a thread's wait is seen by then.
+#: The pause between two looks at parked containers; a look sees a thread that waits.
 LOOK_S = 0.1
-#: Between two looks into the books, if no parked process has run and nobody waits for room.
+#: The pause between two looks into the books, if no parked process ran and none waits for room.
 _BOOKS_LOOK_S = 0.5
-#: What the card has of others is asked so often, so that a call that ends meanwhile is not missed.
+#: Memory outside containers is sampled so often, so that a call that ends meanwhile is not missed.
 _SAMPLES, _SAMPLE_PAUSE_S = 3, 0.01
 _RETRY_S = 1.0
-#: Who waits for room asks for it so often: each time the driver is asked what others have.
+#: How often a container that waits for room asks for it: each attempt asks the driver.
 _ROOM_LOOK_S = 0.5
 _BUSY = "is parked already, or moves at the moment"
 _NOT_PARKED = "is not parked"
 _IDLE_LOOK_S = 1.0
-#: Who could not be parked is left alone for so long.
+#: How long a container that could not be parked is left alone.
 _SPARE_S = 60.0
-#: A process that is between two states settles by itself.
+#: A process between two states settles by itself.
 _SETTLE_S, _SETTLE_PAUSE_S = 30.0, 0.05
-#: What could not be settled or brought back is tried again so often.
+#: How soon a move that could not be settled or brought back is tried again.
 _AGAIN_S = 1.0
-#: And what takes long before it fails, after so many times as long: others wait meanwhile.
+#: A slow failure is tried again only after so many times its duration: others wait meanwhile.
 _AGAIN_TIMES = 9
 
 
-#: What a process leaves as it comes back, one after the other.
+#: The states that a process leaves as it comes back, one after the other.
 _STEPS = (ProcessState.CHECKPOINTED, ProcessState.LOCKED)
 
 
 class ParkError(CgpuError):
-    """It cannot be parked or resumed; nothing has changed."""
+    """The container cannot be parked or resumed; nothing has changed."""
 
 
 class NoRoom(ParkError):
-    """It waits for room, and comes back when there is some; *wanting* says of which card."""
+    """The container waits for room, and comes back when there is some; *wanting* names the card."""
 
     def __init__(self, message: str, wanting: Wanting) -> None:
         super().__init__(message)
@@ -78,16 +78,16 @@ class Parking:
         self._books = books
         self._checkpoint = checkpoint or Checkpoint()
         self._move = threading.Lock()
-        #: The look's own: whoever else moves a container says that it is to be looked at anew.
+        #: Used by the look alone: another thread that moves a container adds it to `_renewed`.
         self._watched: dict[str, list[Process]] = {}
         self._renewed: set[str] = set()
         self._due_s: dict[str, float] = {}
         self._idleness, self._begun = Idleness(), Moves()
         self._idlers: list[Idler] = []
-        #: Those that could not be parked, until when they are left alone.
+        #: Containers that could not be parked, and the time until which they are left alone.
         self._spared_s: dict[str, float] = {}
         self._idle_looked_s = self._read_s = -math.inf
-        #: Somebody waits for room.
+        #: A container waits for room.
         self._waiting = False
         self._rules, self._rules_ns = rules.Rules(), -1
 
@@ -98,10 +98,10 @@ class Parking:
         Move a container to the host; return its bytes.
 
         Args:
-            hold: it comes back by :meth:`resume` alone.
+            hold: the container comes back by :meth:`resume` alone.
 
         Raises:
-            ParkError: why not; it goes on as before.
+            ParkError: why not; the container goes on as before.
         """
         with self._move:
             pids = self._parkable(container_id)
@@ -123,8 +123,8 @@ class Parking:
         Move a container back to its cards.
 
         Raises:
-            NoRoom: it is queued, and comes back by itself.
-            ParkError: it is not parked.
+            NoRoom: the container is queued, and comes back by itself.
+            ParkError: the container is not parked.
         """
         with self._move:
             moved = {one.id: one for one in self._books.moving()}
@@ -140,7 +140,7 @@ class Parking:
     # ---- what happens by itself
 
     def watch(self) -> None:
-        """Look after who is parked, for ever."""
+        """Look after parked containers, for ever."""
         while True:
             time.sleep(self.look_quietly(time.monotonic()))
 
@@ -158,8 +158,8 @@ class Parking:
 
     def look(self, now_s: float) -> float:
         """
-        Bring back whoever wants to, settle what was left halfway, and park who is idle for those
-        who need the room; return a pause.
+        Bring back containers that want to, settle moves left halfway, and park idle containers for
+        those that need the room; return a pause.
         """
         ran = stirred(chain.from_iterable(self._watched.values()))
         rest = not (ran or self._renewed or self._waiting)
@@ -180,7 +180,7 @@ class Parking:
         moved = [one for one in listed if one.state is not State.RUNNING]
         self._waiting = any(one.asked_ns for one in moved)
         for one in self._stirred(moved, {process.pid for process in ran}):
-            # A wish is seen once: nobody is looked at before what follows from it is due.
+            # A wish is seen once: no container is looked at before its last one is acted on.
             if now_s < self._due_s.get(one.id, 0.0):
                 continue
             if one.state is not State.PARKED:
@@ -201,7 +201,7 @@ class Parking:
         return LOOK_S if moved else 2 * LOOK_S
 
     def _stirred(self, moved: Sequence[Moving], ran: set[int]) -> list[Moving]:
-        """Return those of whom something may have changed since the last look."""
+        """Return the containers that may have changed since the last look."""
         self._forget_all_but({one.id for one in moved})
         found = []
         for one in moved:
@@ -219,9 +219,9 @@ class Parking:
 
     def _settle_left(self, left: Moving, now_s: float) -> None:
         """
-        Settle what an agent that has ended left halfway, unless it moves now.
+        Settle a move that an agent that has ended left halfway, unless a move is under way.
 
-        One that stands still, or fails again, is settled later: others would wait meanwhile.
+        A container that stands still, or fails again, is settled later: others would wait.
         """
         with self._unless_busy() as free:
             if not free or _stand_still(left.pids):
@@ -237,7 +237,7 @@ class Parking:
                 log.warning("%s", error)
 
     def _look_for_idlers(self, now_s: float) -> None:
-        """Find out who is idle."""
+        """Find the idle containers."""
         self._idle_looked_s = now_s
         self._read_rules()
         self._spared_s = {one: until for one, until in self._spared_s.items() if until > now_s}
@@ -245,7 +245,7 @@ class Parking:
         self._idlers = [one for one in found if one.id not in self._spared_s]
 
     def _park_idlers(self, now_s: float) -> None:
-        """Park all of them, if the operator wants that also where nobody needs the room."""
+        """Park all idle containers, if the operator wants that even when the room is not needed."""
         if self._rules.when == "idle":
             left = self._begun.left(now_s, self._rules.moves_per_min)
             for one in self._idlers[:left]:
@@ -263,9 +263,9 @@ class Parking:
 
     def _can_swap_beside(self, chosen: Sequence[Idler]) -> bool:
         """
-        Return whether the host could still take one more, as large as any, once these are parked.
+        Return whether the host still has room for one more, as large as any, with these parked.
 
-        A container that comes back to a full card needs that: another is parked for it first.
+        If a container comes back to a full card, another is parked for it first.
         """
         parked = [one.parked_bytes for one in self._books.moving()]
         sizes = [sum(one.held.values()) for one in chosen]
@@ -278,21 +278,21 @@ class Parking:
         self, container_id: str, wanted: dict[int, int], now_s: float, for_growth: bool = False
     ) -> bool:
         """
-        Park who is idle, so that a card has so much more; False: that cannot be had.
+        Park idle containers, so that a card has so much more; False: that cannot be had.
 
         Args:
-            for_growth: nothing leaves the host for it, which must keep room for one more.
+            for_growth: nothing leaves the host for it, so the host must keep room for one more.
         """
         try:
             priority = self._books.priority(container_id)
         except OSError:
             return False
-        # Who has begun to work since the last look is not idle any more.
+        # A container that has begun to work since the last look is not idle any more.
         self._look_for_idlers(now_s)
         idlers = [one for one in self._idlers if one.id != container_id]
         chosen = choose(idlers, wanted, priority, len(idlers))
         if len(chosen) > self._begun.left(now_s, self._rules.moves_per_min):
-            # Whoever waits goes on waiting, if the operator lets anybody be parked by itself.
+            # The container goes on waiting, if the operator lets this many be parked at all.
             return self._rules.moves_per_min >= len(chosen)
         if not chosen or (for_growth and not self._can_swap_beside(chosen)):
             return False
@@ -329,7 +329,7 @@ class Parking:
         return False
 
     def _stays(self, one: Moving) -> bool:
-        """Return whether it stands still; then nobody waits for room behind it."""
+        """Return whether the container stands still; then no other waits for room behind it."""
         if not _stand_still(one.pids):
             return False
         if one.asked_ns:
@@ -338,16 +338,16 @@ class Parking:
         return True
 
     def _come_back(self, container_id: str, now_s: float) -> bool:
-        """Return False if it is still parked, and does not wait for room either."""
+        """Return False if the container is still parked, and does not wait for room either."""
         try:
             self.resume(container_id)
         except NoRoom as error:
-            # Who is idle was looked for a second ago at most.
+            # The list of idle containers is a second old at most.
             if error.wanting.card is not None and self._idlers:
                 wanted = {error.wanting.card: error.wanting.short_bytes}
                 self._make_room(container_id, wanted, now_s)
         except (CgpuError, OSError) as error:
-            # Somebody else may have brought it back since it was looked at.
+            # Another thread may have brought it back since the look.
             if any(one.id == container_id for one in self._books.moving()):
                 log.warning("%s", error)
                 return False
@@ -365,7 +365,7 @@ class Parking:
     # ---- one container
 
     def _parkable(self, container_id: str) -> list[int]:
-        """Return the processes to park. ParkError: there is something that cannot be parked."""
+        """Return the processes to park. ParkError: something cannot be parked."""
         held = self._holders(container_id)
         if any(one.id == container_id for one in self._books.moving()):
             raise ParkError(f"{container_id} {_BUSY}")
@@ -377,7 +377,7 @@ class Parking:
             try:
                 state = self._checkpoint.state(pid)
             except CheckpointError as error:
-                # Of a monitoring tool, say, the driver does not know.
+                # The driver does not know a monitoring tool, say.
                 if not size:
                     unknown = unknown or str(error)
                     continue
@@ -404,7 +404,7 @@ class Parking:
         return pids
 
     def _check_host(self, container_id: str, held: dict[int, int]) -> None:
-        """Raise ParkError if the host has no room for what these processes have."""
+        """Raise ParkError if the host has no room for these processes' memory."""
         try:
             host_memory.check(held)
         except CgpuError as error:
@@ -425,7 +425,7 @@ class Parking:
 
     def _holders(self, container_id: str) -> dict[int, int]:
         try:
-            # Asked first: the driver tells less of it.
+            # Asked first, because the driver tells less of a grouped container.
             if self._books.is_grouped(container_id):
                 raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
             return self._books.holders(container_id)
@@ -437,7 +437,7 @@ class Parking:
             if why := stopped.reason(pid):
                 raise CheckpointError(why)
             self._checkpoint.lock(pid)
-        # They may have grown since they were looked at; from here on they cannot.
+        # They may have grown since the look; from here on they cannot.
         held = self._holders(container_id)
         self._check_host(container_id, {pid: held.get(pid, 0) for pid in pids})
         for pid in pids:
@@ -458,7 +458,7 @@ class Parking:
             )
 
     def _foreign(self) -> dict[int, int]:
-        """Return what the cards have of no container's, at most; by card."""
+        """Return by card the most bytes in use that no container has."""
         most: dict[int, int] = {}
         if not nvml_library.begin():
             return most
@@ -482,21 +482,21 @@ class Parking:
         patience_s: float = _SETTLE_S,
     ) -> None:
         """
-        Bring all processes to where they run, and close the books.
+        Bring all processes back to running, and close the books.
 
         Args:
-            parked: they may also all be parked, which was the aim.
-            patience_s: for so long a step of the driver's is tried that fails.
+            parked: the processes may also all be parked, which was the aim.
+            patience_s: how long a failing step of the driver's is tried again.
 
         Raises:
-            CgpuError: not all are there; their room stays reserved, and a later look tries again.
+            CgpuError: not all are back; their room stays reserved, and a later look tries again.
         """
         if parked and all(self._checkpoint.state(pid) is ProcessState.CHECKPOINTED for pid in pids):
             self._books.parked(container_id)
             return
         deadline = time.monotonic() + patience_s
         failed: CgpuError | None = None
-        # First all that must be copied: no process goes on before the others of its container.
+        # First all that must be copied: no process runs before its container's others are back.
         for left in (_STEPS[:1], _STEPS):
             for pid in pids:
                 try:
@@ -510,10 +510,10 @@ class Parking:
             self._books.running(container_id)
 
     def _bring(self, pid: int, left: Sequence[ProcessState], deadline: float) -> None:
-        """Have a process leave states. CheckpointError: it does not."""
+        """Make a process leave these states. CheckpointError: it does not."""
         if why := stopped.reason(pid):
             raise CheckpointError(why)
-        # A copy whose helper has ended may go on: what is locked may be on the host soon.
+        # A copy may go on after its helper has ended: a locked process may be on the host soon.
         while (state := self._checkpoint.state(pid)) in left:
             try:
                 if state is ProcessState.CHECKPOINTED:
@@ -521,7 +521,7 @@ class Parking:
                 else:
                     self._checkpoint.unlock(pid)
             except CheckpointError:
-                # Or somebody had begun it, or it has died.
+                # Or another call had begun the step, or the process has died.
                 if time.monotonic() > deadline or stopped.reason(pid):
                     raise
                 time.sleep(_SETTLE_PAUSE_S)
@@ -541,18 +541,18 @@ class Parking:
 
 
 def _own(moved: Moving) -> list[int]:
-    """Return its processes, without those of others that have the number of one that ended."""
+    """Return its processes, without later ones that got the number of one that ended."""
     return [pid for pid in moved.pids if began.before(pid, moved.since_ns)]
 
 
 def _next_s(now_s: float, began_s: float, pause_s: float) -> float:
-    """Return when what has failed is tried again: who makes it take long keeps few waiting."""
+    """Return when to try again after a failure: the longer it took, the later, as others wait."""
     took_s = time.monotonic() - began_s
     return now_s + took_s + max(pause_s, _AGAIN_TIMES * took_s)
 
 
 def _stand_still(pids: Iterable[int]) -> str:
-    """Return why one of them stands still; "": none does."""
+    """Return why one of the processes stands still; "": none does."""
     return next((why for pid in pids if (why := stopped.reason(pid))), "")
 
 

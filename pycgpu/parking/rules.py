@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 """
-What the operator says of parking by itself: ``/etc/cgpu/parking.toml``::
+The operator's rules for automatic parking: ``/etc/cgpu/parking.toml``::
 
-    when = "needed"      # or "idle": also if nobody needs the room
-    park_min_s = 30      # for so long a container stays on the card, once it is back
-    moves_per_min = 12   # at most so many are parked by themselves
+    when = "needed"      # or "idle": even if no container needs the room
+    park_min_s = 30      # how long a container that came back stays on the card
+    moves_per_min = 12   # at most so many are parked automatically
     park_host_bytes = 0  # what all that is parked may have of the host; 0: all that it has
 
-What is not there has the value above.
+A missing key has the value above.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _BOUNDS = {
 @dataclass(frozen=True, slots=True)
 class Rules:
     """
-    See above.
+    The rules; see the module's docstring.
 
     Attributes:
         when: one of WHEN.
-        park_min_s: a container that came back is not parked by itself for so long.
-        moves_per_min: 0: nobody is parked by itself.
+        park_min_s: how long a container that came back is not parked automatically.
+        moves_per_min: 0: no container is parked automatically.
         park_host_bytes: 0: what the host has is the only bound.
     """
 
@@ -47,10 +47,10 @@ class Rules:
 
 def load(path: str = PATH) -> Rules:
     """
-    Return what *path* says; the defaults where there is no such file.
+    Return the rules in *path*; the defaults if there is no such file.
 
     Raises:
-        CgpuError: it cannot be read, or says something unknown or out of bounds.
+        CgpuError: the file cannot be read, or has a key or value that is unknown or out of bounds.
     """
     found = toml_file.read(path) or {}
     known = [field.name for field in fields(Rules)]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-``cgpu parkd``: moves containers of the module, and brings them back. The agent does so itself.
+``cgpu parkd``: moves containers of the module, and brings them back. The agent has its own mover.
 
 It answers at SOCKET as the agent does at its own: ``{"op": "park", "id": "…", "hold": false}``,
-``resume`` and ``ping``. It holds no file of the module open, so that this can be unloaded, and what
-is parked is in the module's books: the next service goes on with it.
+``resume`` and ``ping``. It keeps no file of the module open, so that the module can be unloaded.
+The module's books have what is parked, and the next service resumes with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @contextlib.contextmanager
 def only_one(path: str) -> Iterator[None]:
-    """Be the only one: two would undo each other's moves. CgpuError: one runs already."""
+    """Be the only service: two would undo each other's moves. CgpuError: one runs already."""
     held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if not lock.acquire(held, _LOCK_PATIENCE_S, pause_s=lock.PAUSE_MAX_S):
@@ -74,15 +74,15 @@ def serve(connection: socket.socket, parking: Parking) -> None:
 
 def main(root: str = procfs.KERNEL_DOOR, path: str = SOCKET) -> None:
     """
-    Move containers until SIGTERM, SIGINT or SIGHUP, also of a module that is loaded only later.
+    Move containers until SIGTERM, SIGINT or SIGHUP, even if the module is loaded only later.
 
-    CgpuError: no root, or another one runs.
+    CgpuError: the caller is not root, or another service runs.
     """
     if os.geteuid() != 0:
         raise CgpuError("cgpu parkd needs root: run it by sudo")
     own_directory(os.path.dirname(path))
     with only_one(f"{os.path.dirname(path)}/parkd.lock"):
-        # Every thread that starts from here on leaves them to the wait below, so none is lost.
+        # Each thread started from here on leaves the signals to the wait below, so none is lost.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         parking = Parking(Books(Files(root)))
         listening = listen(path)

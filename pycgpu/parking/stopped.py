@@ -20,10 +20,10 @@ def reason(pid: int, proc: str = "/proc") -> str:
 
 
 def _frozen(pid: int, proc: str) -> str:
-    """Return the cgroup that keeps it from going on, as by ``docker pause``; "": none."""
+    """Return the cgroup that keeps the process stopped, as by ``docker pause``; "": none."""
     mounts = hierarchy.mounts(proc)
     for place in hierarchy.places(pid, proc):
-        # What a cgroup above is told counts in these files, too.
+        # These files include the state of the cgroups above.
         name, said = "cgroup.events", "frozen 1"
         if "freezer" in place.controllers:
             name, said = "freezer.state", "FROZEN"

@@ -2,13 +2,13 @@
 """
 Whether a parked process wants its card back: a thread of it waits in libcuda.
 
-The driver lets whoever calls CUDA in a parked process wait for a futex. A thread that waits for one
-has stack pointer and syscall in ``/proc/PID/task/TID/syscall``, and on its stack the addresses that
-it returns to: the first that is not the C library's is libcuda's. libcuda's own threads wait there
-always; they are known by their names. A process that takes another's place by such a name gains
-nothing: it comes back later, or for nothing.
+The driver makes a thread that calls CUDA in a parked process wait for a futex. Such a thread shows
+its stack pointer and syscall in ``/proc/PID/task/TID/syscall``. Its stack has the addresses that it
+returns to, and the first outside the C library is libcuda's. libcuda's own threads always wait
+there; they are known by their names. A process that gives a thread such a name gains nothing: it
+comes back later, or for nothing.
 
-A look costs as much as there are threads, so a process is looked at only if one of its threads has
+A look costs in proportion to the threads. So a process is looked at only if one of its threads has
 run since, which one reading of its clock tells.
 """
 
@@ -26,43 +26,43 @@ from collections.abc import Iterable
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)
 _STACK_BYTES = 1024
 _LIBRARY = "libcuda.so"
-#: What a wait passes through before it reaches who waits.
+#: Libraries that a wait passes through between its caller and the kernel.
 _BELOW = ("libc.so", "libc-", "ld-linux", "libpthread", "ld-musl", "[vdso]")
-#: Of libcuda's own threads.
+#: The names of libcuda's own threads.
 _OWN = "cuda"
 _MAPS_AGE_S = 5.0
-#: A look is at most this part of a processor, however often the process runs.
+#: A look takes at most this part of a processor, however often the process runs.
 _SHARE = 0.001
 _PAUSE_MAX_S = 1.0
-#: Of so many threads a file is kept open; a tenant may have any number of them.
+#: For so many threads a file is kept open; a tenant may have any number of them.
 _KEPT = 256
-#: Before one is parked by itself.
+#: Looks, and the pause between them, before a container is parked automatically.
 _WORK_LOOKS, _WORK_PAUSE_S = 3, 0.01
 
 
 class Process:
-    """One parked process. It keeps files of it open: close() gives them back."""
+    """One parked process. It keeps files of the process open: close() closes them."""
 
     def __init__(self, pid: int, proc: str = "/proc") -> None:
         self.pid = pid
         self._directory = f"{proc}/{pid}"
         self._threads: dict[str, int] = {}
-        #: Its processors' time, all that it has run.
+        #: The processor time that the process has used.
         self.clock = (~pid << 3) | 2
-        #: Of that, what it had when it was looked at; -1: it is to be looked at anew.
+        #: That time at the last look; -1: the process must be looked at anew.
         self.ran_ns = -1
         self._due_s = 0.0
         self._maps: list[tuple[int, int, str]] = []
         self._mapped_s = 0.0
         self._memory = self._pidfd = -1
         self._end = select.poll()
-        # Otherwise it has ended already.
+        # Otherwise the process has ended already.
         with contextlib.suppress(ProcessLookupError):
             self._pidfd = os.pidfd_open(pid)
             self._end.register(self._pidfd, select.POLLIN)
 
     def close(self) -> None:
-        """Close what is kept open. Nothing is asked of it any more."""
+        """Close the files. The object is not used afterwards."""
         for fd in [*self._threads.values(), self._memory, self._pidfd]:
             if fd >= 0:
                 os.close(fd)
@@ -70,11 +70,11 @@ class Process:
         self._memory = self._pidfd = -1
 
     def has_ended(self) -> bool:
-        """Return whether no thread of it is left."""
+        """Return whether no thread of the process is left."""
         return self._pidfd < 0 or bool(self._end.poll(0))
 
     def has_run(self) -> bool:
-        """Return whether it has run since it was looked at, or has ended."""
+        """Return whether the process has run since the last look, or has ended."""
         try:
             return time.clock_gettime_ns(self.clock) != self.ran_ns
         except OSError:
@@ -90,9 +90,9 @@ class Process:
             return False
         if ran_ns == self.ran_ns:
             return False
-        # The first look opens what the others read, and counts as none of them.
+        # The first look opens what the others read, so its cost does not count.
         is_first, began_s = not self._threads, time.thread_time()
-        # A thread that has run may be on its way: only what stands still is not looked at again.
+        # A running thread may be on its way to a wait: only a process at rest is skipped.
         self.ran_ns = ran_ns
         found = self._look(now_s)
         cost_s = time.thread_time() - began_s
@@ -104,8 +104,7 @@ class Process:
         """
         Return whether a thread of a process that is not parked is in libcuda, or seems to be.
 
-        A thread that waits for the card may do so by any call, or without one: then it runs each
-        time it is looked at.
+        A thread may wait for the card in any call, or in none: then it runs at each look.
         """
         runs = 0
         for look in range(_WORK_LOOKS):
@@ -128,7 +127,7 @@ class Process:
 
     def _does(self, tid: str, now_s: float) -> str:
         """Return "running", "cuda" for a program's thread that waits there, or ""."""
-        # It may end while it is looked at.
+        # The thread may end during the look.
         with contextlib.suppress(OSError, ValueError, struct.error):
             words = self._syscall(tid)
             if words[0] == b"running":
@@ -149,7 +148,7 @@ class Process:
         return os.pread(fd, 512, 0).split()
 
     def _is_own(self, tid: str) -> bool:
-        """Return whether it is libcuda's thread."""
+        """Return whether the thread is libcuda's own."""
         with open(f"{self._directory}/task/{tid}/comm") as file:
             return file.read().startswith(_OWN)
 
@@ -161,18 +160,18 @@ class Process:
         return found
 
     def _waits(self, tid: str, now_s: float) -> bool:
-        # It may end while it is looked at.
+        # The thread may end during the look.
         with contextlib.suppress(OSError, ValueError, struct.error):
             words = self._syscall(tid)
             if words[0] == b"running":
-                # It is on its way, perhaps to the card.
+                # The thread is running, perhaps on its way to the card.
                 self.ran_ns = -1
             elif int(words[0]) == _FUTEX and self._is_below(int(words[-2], 16), now_s):
                 return not self._is_own(tid)
         return False
 
     def _is_below(self, stack: int, now_s: float) -> bool:
-        """Return whether who waits with this stack was called by libcuda."""
+        """Return whether libcuda called the wait that has this stack."""
         if self._memory < 0:
             self._memory = os.open(f"{self._directory}/mem", os.O_RDONLY | os.O_CLOEXEC)
         data = os.pread(self._memory, _STACK_BYTES, stack)
@@ -190,7 +189,7 @@ class Process:
         return False
 
     def _programs(self) -> list[tuple[int, int, str]]:
-        """Return what can be executed: from, to, the file's name."""
+        """Return the executable mappings: from, to, the file's name."""
         found = []
         with open(f"{self._directory}/maps") as file:
             for line in file:
@@ -204,9 +203,9 @@ class Process:
 
 
 def stirred(processes: Iterable[Process]) -> list[Process]:
-    """Return those that have run since they were looked at, or have ended: all others rest."""
+    """Return the processes that have run since their last look, or have ended: all others rest."""
     asked = list(processes)
-    # Ten times a second of each: a call of its own would cost more than the clock.
+    # Ten times a second for each: a call of its own would cost more than the clock.
     read = time.clock_gettime_ns
     try:
         return [one for one in asked if read(one.clock) != one.ran_ns]
