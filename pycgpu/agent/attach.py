@@ -57,16 +57,16 @@ def serve(
     tells_group: bool = False,
 ) -> None:
     """
-    Make process *pid* part of *container_id*, which gets what *request* says if it is not there.
+    Make process *pid* part of *container_id*, which is made by *request* if it is not there.
 
     Args:
         cgroup: the container's cgroup for the module, below /sys/fs/cgroup; None: it has none of
             its own, and under the module enters one.
-        allowed: whose maxima hold.
-        uid: who called sudo: the process must be that user's, and joins no container, for whose
-            it is nobody has kept. None: root.
-        joins: the group of which the container becomes a member.
-        tells_group: the process is told which variables lead it to its container's group.
+        allowed: the permit whose maxima hold.
+        uid: the user who called sudo: the process must be that user's. It joins no existing
+            container, because a container's user is not recorded. None: root.
+        joins: the group that the container joins.
+        tells_group: tell the process the variables that lead it to its container's group.
     """
     variables: dict[str, str] = {}
     try:

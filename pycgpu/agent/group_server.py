@@ -3,10 +3,10 @@
 The MPS server of a group: started with its first member, ended with its last.
 
 ``python -m pycgpu.agent.group_server NAME UID DIRECTORY SHM PROGRAM CLAUSE…`` writes one line:
-``ready`` or what went wrong. Then it goes on in the background, in cgroups of its own, because
-those of the first member's engine or job may end with that member. Its child becomes the group's
-leader, a container like any other, with the clauses of its `create`. There it executes NVIDIA's
-daemon as the group's user.
+``ready`` or what went wrong. Then it goes on in the background, in cgroups of its own: those of
+the first member's engine or job may end with that member. Its child becomes the group's leader, a
+container like any other, with the clauses of its `create`. There it executes NVIDIA's daemon as
+the group's user.
 
 Two processes keep the server: the keeper, which watches it and ends it, and its guard. A guard
 whose keeper is killed starts another, and a keeper whose guard is killed becomes one. The daemon
@@ -76,7 +76,7 @@ class Server(NamedTuple):
 
 
 class Last(enum.Enum):
-    """What ended while a server was watched."""
+    """The part that ended while a server was watched."""
 
     MEMBER = enum.auto()
     DAEMON = enum.auto()

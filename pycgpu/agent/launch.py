@@ -99,7 +99,7 @@ def run(
 
     Args:
         identity: the user to become; None: root, in this environment.
-        allowed: whose maxima hold.
+        allowed: the permit whose maxima hold.
         group: the group that it joins, to which the request's part of the compute then belongs.
 
     Raises:

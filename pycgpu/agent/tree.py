@@ -94,7 +94,7 @@ class Mount:
 
 
 def _operations(fuse: Any, came: threading.Event) -> Any:
-    """What libfuse calls; *came* is set once the kernel has greeted."""
+    """The operations that libfuse calls; *came* is set once the kernel has greeted."""
     tree = Nodes()
 
     def call(function: Any, *arguments: Any) -> Any:

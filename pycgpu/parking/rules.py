@@ -5,7 +5,7 @@ The operator's rules for automatic parking: ``/etc/cgpu/parking.toml``::
     when = "needed"      # or "idle": even if no container needs the room
     park_min_s = 30      # how long a container that came back stays on the card
     moves_per_min = 12   # at most so many are parked automatically
-    park_host_bytes = 0  # what all that is parked may have of the host; 0: all that it has
+    park_host_bytes = 0  # the host memory for all that is parked; 0: all of it
 
 A missing key has the value above.
 """

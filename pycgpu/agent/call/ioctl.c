@@ -56,7 +56,7 @@ static void adopt_client(struct flight *f, uint32_t hClient, uint32_t file)
 	uint32_t its = client_file(f->c, hClient);
 
 	/*
-	 * When a file is closed, its client's number can be another's at once. What is made below
+	 * When a file is closed, its client's number can be another's at once. Objects made below
 	 * that one would go with the old file when the close is noticed. The driver takes a
 	 * client's calls through its own file alone, so no well-formed program pays for this look.
 	 */

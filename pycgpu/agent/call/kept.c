@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What a call in hand holds, and whether its caller still waits for it. */
+/* Keeps what a call in hand holds, and tells whether its caller still waits for it. */
 #include <errno.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

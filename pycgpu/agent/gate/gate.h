@@ -37,7 +37,7 @@ void shut_scheduled_channels(struct container *c, uint32_t minor, void (*ask)(vo
 void sync_card(uint32_t minor);
 /* Tells the scheduler which channels the container has open. */
 void refresh(struct container *c);
-/* What a whole group has open on a card; the container leads the group, or is alone. */
+/* Tells the scheduler what a whole group has open; the container leads it, or is alone. */
 void tell_open(struct container *c, uint32_t minor);
 /* Groups are new, or their owner set a slice: the agent programs their slices again soon. */
 void resend(struct container *c);

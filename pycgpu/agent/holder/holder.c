@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What each process of a container holds of a card, for `meminfo` and `procs`. Any process may read
+ * Lists what each process of a container holds of a card, for `meminfo` and `procs`. Any process
+ * may read
  * those as often as it likes, and gates wait for door.lock. So the lock is released after each
  * step, and names are asked for without it.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the kernel says of a process, and processes besides the agent. */
+/* Queries the kernel about a process, and starts processes besides the agent. */
 #ifndef CGPU_AGENT_HOST_H
 #define CGPU_AGENT_HOST_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a watchdog and the next agent say to each other, on a socket that is root's. The watchdog
+ * The protocol between a watchdog and the next agent, on a socket that is root's. The watchdog
  * sends a hello. The agent sends WATCHDOG_TAKE, and gets each descriptor with its number, then -1
  * as the end. Nothing more follows, because the state says which watchdog is in charge. Another
  * version of this protocol says so in the hello.

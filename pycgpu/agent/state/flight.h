@@ -30,8 +30,8 @@ struct answer {
 };
 
 /*
- * How far a call has come: an agent that resumes for one that has ended begins here. What the core
- * knows changes together with it (change_begin()).
+ * How far a call has come: an agent that resumes for one that has ended begins here. The core's
+ * knowledge changes together with it (change_begin()).
  */
 enum stage_at {
 	STAGE_RECEIVED,          /* nothing depends on it: it is judged anew */
