@@ -262,9 +262,7 @@ static int pre(struct flight *f)
 	return verdict;
 }
 
-/*
- * `heard`: the driver said `result`; otherwise the tenant performs the call, and it may be refused.
- */
+/* `heard`: the driver said `result`; otherwise the tenant performs it, and may be refused. */
 static void settle(struct flight *f, bool heard, int result)
 {
 	struct stage settled = { .at = STAGE_SETTLED, .result = result, .forward = !heard };
@@ -582,9 +580,7 @@ static struct answer on_decoded(struct flight *f, uint32_t fd_number)
 	if (req->fd >= 0) {
 		f->named = duplicate(f->c, f->process, f->tid, f->thread_table, req->fd, &device,
 				     &minor);
-		/*
-		 * a thread with its own table is found by its number, so the file may be another's
-		 */
+		/* a thread with its own table is known by number, so the file may be another's */
 		if (!is_valid(f))
 			return fail(-EINTR);
 		if (f->named >= 0)

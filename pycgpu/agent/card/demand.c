@@ -25,9 +25,7 @@ static struct {
 	uint64_t planned_ns;
 } card[CGPU_MAX_CARDS];
 
-/*
- * A container without channels to look at; others of its group may have some. Context: door.lock.
- */
+/* A container without channels to look at; its group may have others. Context: door.lock. */
 static bool computes_nothing(const struct container *c, uint32_t minor)
 {
 	return c->tenant.role != CGPU_ROLE_ALONE && !c->channels[minor];

@@ -79,9 +79,7 @@ static int tell(const struct cgpu_verify *verify, int err, bool adopted, char *m
 			 "is nvidia-uvm loaded?", door.version, door.abi.branch, strerror(-err));
 		return err;
 	}
-	/*
-	 * the agent before found the layouts right, and its tenants, adopted now, may fill the card
-	 */
+	/* the agent before found the layouts right, and its adopted tenants may fill the card */
 	if (verify->what && !(verify->passing && adopted)) {
 		snprintf(message, 256, "driver %s is not branch %u: %s %#x: %s", door.version,
 			 door.abi.branch, verify->what, verify->number, verify->why);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Lists what each process of a container holds of a card, for `meminfo` and `procs`. Any process
- * may read
- * those as often as it likes, and gates wait for door.lock. So the lock is released after each
- * step, and names are asked for without it.
+ * may read those as often as it likes, and gates wait for door.lock. So the lock is released after
+ * each step, and names are asked for without it.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,9 +8,7 @@
 /* holder.c. Context: no lock. Return: sorted by pid, for free(), NULL: no memory. */
 struct cgpu_holder *holders_of(const char *id, uint32_t minor, uint32_t *count);
 
-/*
- * receivers.c: a thread ends processes that use a card by a file that only a tenant can have given
- */
+/* receivers.c: a thread ends processes that use a card by a file only a tenant can have given */
 void receivers_start(void);
 
 #endif

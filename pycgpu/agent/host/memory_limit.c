@@ -37,9 +37,7 @@ uint64_t memory_limit(int tid)
 
 	if (cgroup_of(HIERARCHY_MEMORY, tid, directory, sizeof(directory)))
 		return 0;
-	/*
-	 * the least limit counts, so a cgroup that a container makes below its own widens nothing
-	 */
+	/* the least limit counts, so a cgroup that a container makes below its own adds nothing */
 	while (strlen(directory) > root) {
 		bytes = limit_in(directory);
 		if (bytes && (!least || bytes < least))

@@ -265,9 +265,7 @@ static void refuse_calls(void)
 
 /* ------------------------------------------------------------- the next agent */
 
-/*
- * Return: the successor's process, which ends when the next agent is ready or has failed; 0: none.
- */
+/* Return: the successor's process, which ends once the agent is ready or has failed; 0: none. */
 static pid_t start_successor(void)
 {
 	/* with a table of its own, because the program that it executes closes what it inherits */

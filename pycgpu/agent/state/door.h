@@ -188,9 +188,7 @@ int next_in_slot(uint32_t minor, uint32_t slot, int from);
 /* events.c */
 struct state_segment events_segment(void);
 void event(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/*
- * Keeps a tenant from pushing others' lines out of the events. Return: false: it has told enough.
- */
+/* Keeps a tenant from pushing others' lines out of the events. Return: false: it told enough. */
 bool may_tell(struct container *c);
 
 #endif

@@ -90,9 +90,7 @@ uint32_t file_of(struct container *c, struct process *p, int fd, int local, uint
 			 cgpu_tenant_open(&c->tenant, device, minor, (uint32_t)p->pid);
 		change_end();
 		pthread_mutex_unlock(&door.lock);
-		/*
-		 * before it is watched: a watched file that is not in the table would stay watched
-		 */
+		/* before it is watched: a watched file outside the table would stay watched */
 		if (number) {
 			c->file[number].device = device;
 			c->file[number].minor = minor;
@@ -198,9 +196,7 @@ int duplicate(struct container *c, struct process *p, int tid, bool thread_table
 {
 	int pidfd, got = 0;
 
-	/*
-	 * for a file seen there before, the other look says the same and takes three times as long
-	 */
+	/* for a file seen there before, the other look agrees and takes three times as long */
 	if (!file_is_known(c, p, tid, fd))
 		got = device_behind(tid, fd, minor);
 	if (got < 0)

@@ -36,8 +36,8 @@ enum {
 
 /*
  * If a file's process has ended the agent no longer sees its address space, though another process
- * begun in it may map into it. Then the address space loses its cards. A container that returns
- * them all the time is ended.
+ * begun in it may map into it. Then the address space loses its cards. A container that gives
+ * them back to it all the time is ended.
  */
 #define BLIND_MAX_NS 10000000000ULL
 #define BLIND_END_NS 60000000000ULL
