@@ -4,17 +4,16 @@ Which containers of a card would do more in a group, and by how much; pure.
 
 The model has one rule for time and one for room. Members of a group run at the same time.
 
-* Time: a member loses what it waits for other members. Its waiting is divided among all who ran on
-  the card, by their time there. So it could run for ``reach = used + waited × (part − used) /
-  (whole − used)``, where ``part`` is the time of all members and ``whole`` that of everybody.
-* Room: while they have it, the members use a part of the card, ``filled``. So they do at most
+* Time: a member gains the time that it waits for other members. Its waiting is divided among all
+  containers that ran on the card, by their time there. So it could run for ``reach = used + waited
+  × (part − used) / (whole − used)``. ``part`` is the time of all members, ``whole`` of everybody.
+* Room: while the members have the card, they use a part of it, ``filled``. So they do at most
   ``1 / filled`` times as much in the same time.
 
 The gain is the less of both, ``min(sum of reach / part, 1 / filled)``, and never less than 1. For n
 containers that always have work it is ``min(n, 1 / filled)``. How much of the card the members fill
-is known between bounds, because NVML counts for the whole card or by time alone. The gain has
-bounds for that reason, and because kernels slow each other in caches and memory: by how much at
-most is taken from measurements.
+is known between bounds, because NVML counts for the whole card or by time alone. So the gain has
+bounds. Kernels also slow each other in caches and memory; measurements bound by how much.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def advise(contenders: Sequence[Contender], load: Load) -> tuple[list[Advice], l
     Return what groups would pay on a card, and for each other container why none does.
 
     Args:
-        contenders: all who have a part of the card.
+        contenders: all containers and groups that have a part of the card.
     """
     found: list[Advice] = []
     declined = []
@@ -115,7 +114,7 @@ def _not_competing(one: Contender) -> str | None:
 
 
 def _joinable(together: list[Contender]) -> tuple[list[Contender], list[Contender]]:
-    """Return who can be in one group, with the busiest of several groups, and the other groups."""
+    """Return those that can form one group (the busiest group included), and the other groups."""
     groups = sorted((one for one in together if one.is_group), key=lambda one: -_used(one))
     return [one for one in together if not one.is_group] + groups[:1], groups[1:]
 
@@ -154,7 +153,7 @@ def _filled(
 ) -> Bounds:
     """Return how much of the card members fill while they have it."""
     busy = sum(map(_busy, members))
-    # What the others can have filled, those outside of cgpu too.
+    # The time in which others can have filled the card, programs outside of cgpu included.
     outside = whole - sum(map(_used, told)) + sum(map(_busy, told)) - busy
     whole_card = [one for one in (load.sms, load.filled) if one is not None]
     bounds = [busy / part, 1.0]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-One host, one authority: the module where it is loaded, else the agent.
+One host, one authority: the module where it is loaded, otherwise the agent.
 
-Each refuses to start where the other is. What was started before both knew that is seen here.
+Each refuses to start where the other runs. Releases without that check may leave both running;
+this module finds that.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def is_modules(prefix: str = "/") -> bool:
 
 
 def because(prefix: str = "/") -> str:
-    """Return why this host was given the agent and no module; nothing, if nobody wrote it down."""
+    """Return why this host was given the agent and no module; "" if no reason was recorded."""
     try:
         with open(f"{prefix.rstrip('/')}/{BECAUSE}", encoding="utf-8") as file:
             return file.read().strip()

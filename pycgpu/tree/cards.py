@@ -2,8 +2,8 @@
 """
 Settings of cards that outlive the module and the machine: ``/etc/cgpu/cards.toml``.
 
-A table is for the card of that UUID (or an unambiguous beginning of it), else for that model, else
-``default`` for all::
+A table's name is a card's UUID (or an unambiguous beginning of it), a model, or ``default``. Where
+several tables match a card, the UUID's comes before the model's, and ``default`` comes last::
 
     [default]
     policy = "weighted-conserving"  # or its number
@@ -17,8 +17,8 @@ A table is for the card of that UUID (or an unambiguous beginning of it), else f
     policy = 6
     units = 10  # GPU-hours that an hour of the whole card counts; 1 without it
 
-The tree forgets what was written to it when the module goes; ``cgpu cards --apply``, which the
-service does when it has loaded the module, writes it again. The agent does so when it starts.
+The tree loses these settings when the module is unloaded. The service runs ``cgpu cards --apply``
+after it has loaded the module, which writes them again. The agent does so when it starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from . import change, procfs, toml_file
 
 PATH = "/etc/cgpu/cards.toml"
 DEFAULT = "default"
-#: What a GPU-hour of a card counts, see :mod:`pycgpu.tree.usage`; no file of the tree.
+#: The factor of a card's GPU-hours, see :mod:`pycgpu.tree.usage`. It is no file of the tree.
 UNITS = "units"
 #: The card's files, each with its least and its most.
 BOUNDS = {
@@ -92,7 +92,7 @@ def models(proc: str = "/proc") -> dict[int, str]:
 
 def wanted(tables: Mapping[str, Table], uuid: str, model: str | None) -> Table:
     """
-    Return what the tables say of one card, the closest last and winning.
+    Return what the tables say of one card; the most specific table wins.
 
     Raises:
         CgpuError: two tables begin this card's UUID.
@@ -107,7 +107,7 @@ def wanted(tables: Mapping[str, Table], uuid: str, model: str | None) -> Table:
 
 
 def with_default(tables: Mapping[str, Table], key: str, value: int) -> dict[str, Table]:
-    """Return what *tables* say of *key* alone, and *value* where they say nothing."""
+    """Return what *tables* say of *key* alone, with *value* as the default."""
     only = {name: {key: table[key]} for name, table in tables.items() if key in table}
     return {DEFAULT: {key: value}, **only}
 

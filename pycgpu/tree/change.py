@@ -40,7 +40,7 @@ def plan(what: str, card: int, name: str, typed: str, root: str) -> Change:
     Args:
         what: ``weight``, ``quota``, ``quota_min``, ``priority``, ``memory``, ``idle_park`` or
             ``policy``; the last is the card's.
-        name: the container's directory below the card.
+        name: the container's directory below the card's.
 
     Raises:
         CgpuError: *typed* is no such value, or the container is gone.
@@ -122,7 +122,7 @@ def _check_room(card: int, name: str, before_bytes: int, limit_bytes: int, root:
     total_bytes = memory["total"]
     if not total_bytes:
         return
-    # The door promises what the board reports, the driver's part of it included.
+    # The door promises all memory that the board reports, with the part that the driver takes.
     stays = f"memory of {name} stays as it was: "
     promisable_bytes = total_bytes * procfs.read_overcommit_ratio(card, root) // 100
     free_bytes = max(0, promisable_bytes - memory["allocated"])
@@ -139,7 +139,7 @@ def _check_room(card: int, name: str, before_bytes: int, limit_bytes: int, root:
 
 def apply_all(changes: list[Change]) -> None:
     """
-    Make all changes, or none: those before one that is refused are taken back.
+    Make all changes or none: when one is refused, those before it are taken back.
 
     Raises:
         CgpuError: what was refused, and what could not be taken back.
@@ -160,7 +160,7 @@ def apply_all(changes: list[Change]) -> None:
 
 
 def parse_number(what: str, text: str) -> int:
-    """Return a whole number, of percent where *what* is a quota. CgpuError: it is none."""
+    """Return a whole number, in percent if *what* is a quota. CgpuError: *text* is no number."""
     if not is_number(text):
         raise CgpuError(f"{what} {text[:40]!r}: write a whole number")
     number = int(text)
@@ -175,7 +175,7 @@ def overcommitted(what: str, card: int, root: str) -> int | None:
     """
     Return what the containers on a card have of *what* together, in percent, if it is over 100.
 
-    A hook refuses that; what is set by hand is the operator's, who is to know of it.
+    The hook refuses that. An operator may set it by hand, but should be told.
     """
     held = [getattr(one, what) or 0 for one in procfs.read_tenants(card, root)]
     return sum(held) if sum(held) > 100 else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A container as one that wants a card: how long it had it, how long it waited, whose it is."""
+"""A container that competes for a card: how long it had it, how long it waited, its owner."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Contender(NamedTuple):
     """
     A container on one card, or a whole group by its leader, over a sample; parts of that, 0 to 1.
 
-    used: its contexts had the engine. waited: it had work and did not run. None: not told.
-    busy: kernels of it ran, by NVML's samples of its processes; None: not told.
-    owner: whose a group with it would be; None: not known, or several users'.
+    used: its contexts had the engine. waited: it had work and did not run. None: unknown.
+    busy: kernels of it ran, by NVML's samples of its processes; None: unknown.
+    owner: the owner of a group with it; None: unknown, or it has processes of several users.
     is_group: it is a group already, with its members.
-    cards: all that it has.
+    cards: the indices of all its cards.
     """
 
     id: str
@@ -55,13 +55,13 @@ def of_card(
     groups: str = group.DIRECTORY,
 ) -> list[Contender]:
     """
-    Return who has a part of a card: containers without a group, and groups by their leaders.
+    Return the contenders of a card: containers without a group, and groups by their leaders.
 
     Args:
         moment: with shares.
         processes: time in which a kernel of a process ran, 0 to 1, by pid; None: not told.
         prefix: root of the host's files.
-        groups: where groups keep whose they are.
+        groups: the directory in which groups record their owners.
     """
     cards: dict[str, list[int]] = {}
     here: tuple[ContainerView, ...] = ()
@@ -98,9 +98,9 @@ def of_card(
 
 
 def _times(view: ContainerView, keeps_log: bool) -> tuple[float | None, float | None]:
-    """Return the parts of the time that it had and waited for; None: not told."""
+    """Return the parts of the time in which it had the card and waited for it; None: unknown."""
     if view.share.used is None and keeps_log and view.share.granted is not None:
-        # It never ran, which of itself looks like a driver without a log.
+        # A container that never ran reads like one under a driver without a log.
         return 0.0, 0.0
     return view.share.used, view.share.waited
 
@@ -135,7 +135,7 @@ def _of(name: ContainerName | None, is_program: bool, uid: int) -> str:
 
 
 def _uid(pid: int, prefix: str) -> int | None:
-    """Return as whom a process acts; None: it is gone."""
+    """Return the user id of a process; None: it is gone."""
     try:
         # Its directory is root's as soon as it may not be traced.
         with open(f"{prefix.rstrip('/')}/proc/{pid}/status", "rb") as file:

@@ -3,7 +3,7 @@
 The engine's counters of all containers at one moment.
 
 They only grow, so a share is a difference: they are read twice, some time apart, each with its own
-time stamp. Whoever shows shares reads them first of all, before what it takes long to import.
+time stamp. A program that shows shares reads them before its slow imports.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import procfs
 #: (time in ns, ``stat``) by card and name of the container's directory.
 Counters = dict[tuple[int, str], tuple[int, dict[str, int]]]
 
-#: What the engine adds to a container's ``stat``; a door without an engine has none of them.
+#: Keys that the engine adds to a container's ``stat``; a door without an engine has none of them.
 COMPUTE_KEYS = ("granted_ns", "used_ns", "throttled_ns", "waited_ns")
 #: The longest sample: two periods of the engine with 8 containers.
 SAMPLE_S = 0.08

@@ -2,13 +2,13 @@
 """
 The driver's device nodes: whether those of a container are there, and how they are made.
 
-NVIDIA's devices are of no class in sysfs, so the kernel makes no node of them and udev no link in
-``/dev/char``. X or nvidia-persistenced has nvidia-modprobe make the nodes; a server that has booted
-without them has none, and ``nvidia-uvm``, without which CUDA cannot start, is not loaded. By the
-links systemd knows a device: runc's systemd driver leaves a device without one out of the unit's
+NVIDIA's devices are of no class in sysfs, so the kernel makes no nodes and udev no links in
+``/dev/char``. X or nvidia-persistenced has nvidia-modprobe make the nodes. A server that booted
+without both has no nodes, and does not load ``nvidia-uvm``, which CUDA needs. systemd knows a
+device by its link. runc's systemd driver leaves a device without a link out of the unit's
 DeviceAllow, and the next ``systemctl daemon-reload`` takes the device from the container.
 
-The hook uses this at every start, so nothing dear is imported before something is missing.
+The hook uses this at every start, so slow imports wait until something is missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONTROL_MINOR, _UVM_MINOR = 255, 0
 _CHARACTER, _KIND = 0o020000, 0o170000
 _PROGRAMS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 _MODPROBE, _NVIDIA_MODPROBE = "modprobe", "nvidia-modprobe"
-#: What the driver does where its parameters cannot be read.
+#: The driver's defaults, used where its parameters cannot be read.
 _PARAMETERS = {
     "DeviceFileUID": 0,
     "DeviceFileGID": 0,
@@ -66,11 +66,11 @@ def ensure(
     load: Callable[[Sequence[str], str], str] | None = None,
 ) -> list[str]:
     """
-    See that a container with *cards* finds its nodes: load what lacks, and make them.
+    Ensure that a container with *cards* finds its nodes: load missing modules, and make the nodes.
 
     Args:
-        load: has the driver's parts of these nodes loaded, *proc* telling what is, and returns
-            what went wrong; default: by nvidia-modprobe where it is, then by modprobe.
+        load: loads the driver's modules for these nodes, unless *proc* lists them, and returns
+            what went wrong. Default: with nvidia-modprobe if it is installed, then with modprobe.
 
     Returns:
         Which links could not be made, and why: a container may lose these devices.
@@ -113,7 +113,7 @@ def missing(names: Iterable[str], dev: str = "/dev", proc: str = "/proc") -> lis
     found = []
     for name in names:
         number = _number(f"{dev}/{name}")
-        # A node from before nvidia-uvm was loaded anew is another driver's now, or nobody's.
+        # After a reload of nvidia-uvm, an old node's major may be another driver's, or unused.
         if number is None or (name == UVM and posix.major(number) != uvm):
             found.append(name)
     return found
@@ -212,7 +212,7 @@ def _make(
         try:
             posix.chmod(draft, parameters["DeviceFileMode"])
             posix.chown(draft, parameters["DeviceFileUID"], parameters["DeviceFileGID"])
-            # Who opens it meanwhile finds the former or the new one, whole.
+            # A process that opens the node meanwhile gets the old or the new one, complete.
             posix.rename(draft, path)
         except OSError:
             posix.unlink(draft)
@@ -245,7 +245,7 @@ def _program(name: str) -> str | None:
 
 
 def _run(command: list[str]) -> str:
-    """Run a command; return the last line of what it said if it failed."""
+    """Run a command; return the last line of its output if it failed."""
     import subprocess
 
     try:

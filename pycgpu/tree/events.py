@@ -22,8 +22,8 @@ KINDS = (
 class Event(NamedTuple):
     """
     ``time_ns``: the wall clock's, None if the line has none. ``text``: all after the kind.
-    ``values``: the text by names: its ``key=value``, of ``set`` gpu, id, file and value, of
-    ``attach``, ``detach`` and ``verify`` driver, of ``lost`` lines; ``reason`` is what is left.
+    ``values``: the text's ``key=value`` pairs. ``set`` has gpu, id, file and value; ``attach``,
+    ``detach`` and ``verify`` have driver; ``lost`` has lines. ``reason`` is the rest of the text.
     """
 
     time_ns: int | None

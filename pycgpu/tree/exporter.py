@@ -44,7 +44,7 @@ _TIMES = (
         "Time in which it had work, as far as is known, and did not run.",
     ),
 )
-#: Sums of what lies between two scrapes, since the first that saw the container.
+#: Sums over all scrapes since the first that saw the container.
 _SUMS = (
     (
         "joules",
@@ -71,9 +71,9 @@ class Exporter:
 
     Args:
         root: the tree; None looks for the open door at every scrape.
-        names: whose names to offer as well (:data:`.metric_names.NAMES`).
+        names: vendors whose metric names are offered as well (:data:`.metric_names.NAMES`).
         prefix: root of the host's files, for the containers' names.
-        settings: where the cards' units are, for GPU-hours.
+        settings: the file with the cards' units, for GPU-hours.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class Exporter:
         )
 
     def _add_up(self, taken: Snapshot) -> None:
-        """Divide what lies between the last scrape and this one."""
+        """Divide the time between the last scrape and this one among the containers."""
         before, self._readings = self._readings, {}
         sums, self._sums = self._sums, {}
         hours, self._gpu_hours = self._gpu_hours, {}
         try:
             tables = cards.load(self._settings)
         except CgpuError:
-            # `cgpu cards` says what is wrong; nothing is billed by units that nobody knows.
+            # `cgpu cards` says what is wrong. Without known units, no GPU-hours are added.
             tables = None
         for after in usage.readings(taken, time.time_ns(), time.monotonic_ns()):
             place = str(after.card)
@@ -203,7 +203,7 @@ class Exporter:
         newest = self._last_event_ns
         for line in lines:
             event = events.parse(line)
-            # What the ring has lost was told to a reader that came later than it could have.
+            # A "lost" line only says that this reader came too late for some events.
             if event.time_ns is None or event.kind == "lost":
                 continue
             if event.time_ns > self._last_event_ns:
@@ -344,7 +344,7 @@ def _limit(key: str, one: ContainerView) -> float | None:
 
 def _seconds(key: str, stat: dict[str, int]) -> float | None:
     nanoseconds = stat.get(key)
-    # An engine that cannot measure what was used says 0.
+    # An engine that cannot measure the used time says 0.
     if nanoseconds is None or (key == "used_ns" and not nanoseconds):
         return None
     return nanoseconds / 1e9

@@ -3,9 +3,9 @@
 A group: containers of one user that use a card at the same time, through one MPS server.
 
 The server runs in a container of its own, the group's leader, which is named as the group is.
-:mod:`pycgpu.agent.group_server` starts it and ends it. Whoever joins holds the lock of the group's
-directory from the first look until its container is there, and so does the server's end: the last
-member that leaves and a first one that comes never meet halfway.
+:mod:`pycgpu.agent.group_server` starts and ends it. A container that joins holds the lock of the
+group's directory until it is in the tree. The server holds the same lock while it ends, so a last
+member that leaves and a first one that joins exclude each other.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ SHM = "/dev/shm/cgpu"
 CONTROL = "nvidia-cuda-mps-control"
 #: Where drivers put their programs, if sudo's PATH leaves it out.
 PLACES = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/local/cuda/bin")
-#: Limit of a server on each card. It keeps 68 MiB there and nothing more for each client (H200,
-#: driver 580.159.04); other cards and branches keep more.
+#: Memory limit of a server on each card. It holds 68 MiB there, whatever its number of clients
+#: (H200, driver 580.159.04); on other cards and branches it holds more.
 SERVER_BYTES = 512 * MIB
 #: A start takes as long as the driver's first context on each card; an end, as the last context's.
 LOCK_TIMEOUT_S = 60.0
@@ -44,7 +44,7 @@ _THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 #: A hint, by NVIDIA's words; 0: normal, 1: below normal.
 _PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
 PIPE, CONTROL_SOCKET = "pipe", "control"
-#: Whose the group is that has a server, and as which user the server runs.
+#: The file with the group's owner and the user of its server, while the group has a server.
 _OWNER = "owner"
 
 
@@ -52,12 +52,12 @@ class Group(NamedTuple):
     """
     What a member asks of its group.
 
-    uid: as whom the server runs, and each member: the driver compares them. 0: root.
-    policy_asked: the request's policy is the caller's own word.
-    containers_of: whose containers its members are; None: they are programs of `cgpu run`, which
-        share the host's /dev/shm.
-    single: it is the group's one member, a job with many programs. What it asks for is the whole
-        group's: the server's memory is part of it, and its quota is of the card.
+    uid: the user of the server and of each member, which the driver compares. 0: root.
+    policy_asked: the caller named the policy; it is no default.
+    containers_of: the owner of the members' containers; None: the members are programs of `cgpu
+        run`, which share the host's /dev/shm.
+    single: the group has one member, a job with many programs. Its request is the whole group's:
+        the server's memory counts in it, and its quota is of the card.
     """
 
     name: str
@@ -75,11 +75,11 @@ class Group(NamedTuple):
         return None if self.containers_of is None else f"{SHM}/{self.name}"
 
     def option(self, word: str) -> str:
-        """Return what the caller calls an option."""
+        """Return the caller's name of an option."""
         return f"--{word}" if self.containers_of is None and not self.single else word
 
     def own(self, request: Request) -> Request:
-        """Return what a member asks for itself."""
+        """Return the part of a request that is the member's own."""
         if not self.single:
             return request
         shares = [
@@ -116,10 +116,10 @@ def environment(
     name: str, directory: str = DIRECTORY, quota: int | None = None, *, after_others: bool = False
 ) -> dict[str, str]:
     """
-    Return what tells a program of its group's server, and which part of the threads it has.
+    Return the environment that names a program's group server and its part of the threads.
 
     Args:
-        after_others: kernels of members without that start before its own.
+        after_others: its kernels start after those of members without this.
     """
     where = pipe(name, directory)
     found = {"CUDA_MPS_PIPE_DIRECTORY": where, "CUDA_MPS_LOG_DIRECTORY": where}
@@ -142,7 +142,7 @@ def quota_of(request: Request) -> int | None:
     Return a member's percent of its group's threads; None: all of them.
 
     Raises:
-        LaunchError: it asks for another one on each card, and MPS has one for all.
+        LaunchError: it asks for different quotas on its cards, and MPS has one for all cards.
     """
     asked = {share.quota for share in request.shares}
     if len(asked) > 1:
@@ -152,13 +152,13 @@ def quota_of(request: Request) -> int | None:
 
 def make_places(group: Group, directory: str = DIRECTORY, mount_label: object = None) -> None:
     """
-    Make what a member's engine binds into it; it stays, and a server fills it.
+    Make the directories that a member's engine binds into it; they stay, and a server fills them.
 
     Args:
         mount_label: SELinux' label of the member's own files, if its engine gives one.
 
     Raises:
-        LaunchError: somebody else has made it.
+        LaunchError: another user has made them.
     """
     procfs.check_id(group.name)
     shared = label.shared(mount_label)
@@ -177,7 +177,7 @@ def make_places(group: Group, directory: str = DIRECTORY, mount_label: object = 
 
 
 def _make_directory(name: str, directory: str) -> None:
-    # An engine's mask may be none, by which nobody else is to write there.
+    # An engine's umask may be 0, and no other user may write there: the modes are set explicitly.
     whole = os.path.dirname(directory)
     for path, mode in ((whole, 0o755), (directory, 0o711), (f"{directory}/{name}", 0o711)):
         with contextlib.suppress(FileExistsError):
@@ -200,7 +200,7 @@ def _make_own(path: str, mode: int | None, shared: str | None) -> None:
 
 
 def empty(directory: int) -> None:
-    """Remove what is in a directory, by its descriptor: its own user may change it meanwhile."""
+    """Empty a directory, by its descriptor because its user may change paths meanwhile."""
     for name in os.listdir(directory):
         try:
             os.unlink(name, dir_fd=directory)
@@ -212,7 +212,7 @@ def empty(directory: int) -> None:
 
 def admitted(group: Group, request: Request, admit: Callable[[Request], Grant]) -> Grant:
     """
-    Return what a member gets of the cards for itself.
+    Return the member's own grant on the cards.
 
     Raises:
         CgpuError: as *admit* does.
@@ -226,7 +226,7 @@ def admitted(group: Group, request: Request, admit: Callable[[Request], Grant]) 
 
 
 def _of_member(request: Request) -> Request:
-    """Return what the cards are to have room for: the rest of the compute is the group's."""
+    """Return the request that the cards must have room for, without compute that the group has."""
     shares = [
         share._replace(weight=None, weight_percent=None, quota=None)._replace(
             priority=None, policy=None, whole=False
@@ -237,7 +237,7 @@ def _of_member(request: Request) -> Request:
 
 
 def _of_leader(group: Group, request: Request) -> Request:
-    """Return the group's part of it: what no member brings, and what the server keeps."""
+    """Return the leader's part of the request: the server's memory, and a single member's quota."""
     shares = [
         share._replace(
             memory=MemoryBytes(SERVER_BYTES), uvm_disable=False, oom_action=None
@@ -253,7 +253,7 @@ def _never_parked(grant: Grant) -> Grant:
 
 
 def _with_parts(grant: Grant, request: Request) -> Grant:
-    """Return it with what the member has within its group besides a floor."""
+    """Return the grant with the member's weight and quota within its group."""
     cards = [
         card._replace(weight=share.weight, quota=share.quota, idle_park_s=None)
         for card, share in zip(grant.cards, _shares(grant, request), strict=True)
@@ -262,7 +262,7 @@ def _with_parts(grant: Grant, request: Request) -> Grant:
 
 
 def _shares(grant: Grant, request: Request) -> list[CardShare]:
-    """Return what is asked of each card of a grant: one share may be of all."""
+    """Return the share asked of each card of a grant; one share may stand for all cards."""
     last = len(request.shares) - 1
     return [request.shares[min(position, last)] for position in range(len(grant.cards))]
 
@@ -276,7 +276,7 @@ def joined(
     directory: str = DIRECTORY,
 ) -> Iterator[Grant]:
     """
-    Within it the group is there and stays; yield what its new member gets.
+    Keep the group alive within this context; yield the grant of its new member.
 
     Args:
         admit: from a request to what the cards have room for.
@@ -284,7 +284,7 @@ def joined(
     Raises:
         CgpuError: the caller may not join it, or its server does not start.
     """
-    # It is a directory's name from here on.
+    # From here on the name is a directory's.
     procfs.check_id(group.name)
     own = group.own(request)
     quota_of(own)
@@ -324,7 +324,7 @@ def _locked(name: str, directory: str) -> Iterator[None]:
                 try:
                     yield
                 finally:
-                    # Of a group that was refused nothing stays; of one that is there, all.
+                    # The directory of a refused group is empty and goes; a live one's stays.
                     with contextlib.suppress(OSError):
                         os.rmdir(path)
                 return
@@ -343,7 +343,7 @@ def members(name: str, root: str) -> list[str]:
     """Return the ids of the containers in a group, without its leader's."""
     found = set()
     for card, container in _containers(root):
-        # It may end while it is looked at.
+        # The container may end meanwhile.
         with contextlib.suppress(NodeError):
             if procfs.read_group(card, container, root) == name:
                 found.add(procfs.read_cid(card, container, root))
@@ -361,7 +361,7 @@ def cards_of(name: str, root: str) -> dict[int, str]:
 
 
 def of_container(name: str, root: str) -> str | None:
-    """Return the id of the leader of a container's group; None: there is no such, or no group."""
+    """Return the id of the leader of a container's group; None: no such container, or no group."""
     found = [procfs.read_group(card, one, root) for card, one in cards_of(name, root).items()]
     return found[0] if found else None
 
@@ -408,7 +408,7 @@ def _check_gone(group: Group, root: str) -> None:
 
 
 def owner(name: str, directory: str = DIRECTORY) -> tuple[str, int] | None:
-    """Return whose a group is, and as which user its server runs; None: it is not there."""
+    """Return a group's owner and its server's user; None: no such group is there."""
     try:
         with open(f"{directory}/{name}/{_OWNER}", encoding="utf-8") as file:
             whose, uid = file.read().split("\n")
@@ -447,7 +447,7 @@ def _check_settings(group: Group, request: Request, grant: Grant, root: str) -> 
     for one, share in zip(grant.cards, _shares(grant, request), strict=True):
         name = has[one.index]
         priority = procfs.read_priority(one.index, name, root)
-        # One that asks for less has less within the group.
+        # A member that asks for a lower priority gets it within the group.
         if share.priority is not None and share.priority > priority:
             raise group.refusal(
                 f"{group.option('priority')} {share.priority} asked, and the group has {priority}:"
@@ -495,7 +495,7 @@ def _start(group: Group, grant: Grant, directory: str) -> None:
         [*command, *where, *clauses],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        # What this process has open is not to be held by one that outlives it.
+        # The server outlives this process, so it must not keep this process's files open.
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         cwd="/",
@@ -503,7 +503,7 @@ def _start(group: Group, grant: Grant, directory: str) -> None:
         text=True,
     ) as started:
         assert started.stdout is not None
-        # It says one line, and goes on by itself.
+        # The server prints one line, and then continues in the background.
         said = started.stdout.readline().strip()
         started.returncode = 0
     if said != "ready":

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-Hierarchies of cgroups: where a process is in each, and where it is mounted.
+Hierarchies of cgroups: where a process is in each, and where each is mounted.
 
-What else stands in ``mountinfo`` is whatever a user who may mount has written, by ``fusermount``
-say: a source that is empty, a path in no encoding or with the separators of others. So the text is
-taken apart as the kernel puts it together, which escapes blanks and line ends and nothing else.
+Users who may mount, with ``fusermount`` for example, choose other lines of ``mountinfo``. Such a
+line may have an empty source, a path in no encoding, or one with other separators. So the text is
+parsed as the kernel writes it: only blanks and line ends are escaped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """A hierarchy's directory and what it is mounted with, as controllers of a :class:`Place`."""
+    """A hierarchy's directory and its mount options, as controllers of a :class:`Place`."""
 
     directory: str
     options: tuple[str, ...]

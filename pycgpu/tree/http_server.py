@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-An HTTP server that whoever connects cannot take from others.
+An HTTP server that no client can block for others.
 
-It answers a bounded number of connections, each by a thread. Where all are taken, the one that has
-said no whole request for longest makes room, so that who connects without end, or speaks by the
-byte, keeps nobody from an answer. Bodies have a bound, and every wait an end.
+It answers a bounded number of connections, each in a thread. When all are taken, the connection
+that has gone longest without a whole request is closed. So a client that opens many connections,
+or sends single bytes, blocks no other client. Bodies are bounded, and every wait has a time-out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Server(http.server.ThreadingHTTPServer):
         if ":" in address:
             self.address_family = socket.AF_INET6
         self._lock = threading.Lock()
-        #: Since when each connection's next request has been waited for; None: it is answered.
+        #: When the wait for each connection's next request began; None: one is being answered.
         self._waiting: dict[socket.socket, float | None] = {}
         super().__init__((address, port), handler)
 
@@ -50,7 +50,7 @@ class Server(http.server.ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except RuntimeError:
-            # No thread is to be had, for a moment.
+            # The system has no thread left at the moment.
             self._leave(request)
             self.shutdown_request(request)
 
@@ -95,7 +95,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Waits for no client longer than :data:`TIMEOUT_S`."""
+    """A handler that waits for its client at most :data:`TIMEOUT_S`."""
 
     server: Server
     timeout = TIMEOUT_S

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """
-SELinux: what a group's containers share is theirs, and they may connect to its server.
+SELinux labels, by which a group's containers may share files and connect to its server.
 
-An engine labels a container's own files with its categories, and leaves what is bound into it as it
-is, unless ``:z`` asks for the label without categories. That is what the group's directories get.
-A container connects to processes of its own type and of ``spc_t`` alone (container-selinux), so
-that the daemon runs as that.
+An engine labels a container's own files with its categories. It leaves bind mounts as they are,
+unless ``:z`` asks for the label without categories: the group's directories get that label. A
+container may connect only to processes of its own type and of ``spc_t`` (container-selinux), so
+the daemon runs as ``spc_t``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def give(directory: int, label: str | None) -> None:
 
 
 def execute_as_daemon(enforce: str = _ENFORCE, attribute: str = _EXECUTED) -> None:
-    """Have the program that this thread executes next run as what containers connect to."""
+    """Have the program that this thread executes next run in a type that containers connect to."""
     if not os.path.exists(enforce):
         return
     # A policy without containers has no such type, and then there is nothing to let in.

@@ -11,9 +11,9 @@ from ..errors import HookError
 
 #: Held while a container is admitted.
 LOCK = "/run/cgpu/admission.lock"
-#: On a busy node fifty hooks take turns; one that is refused costs its engine a whole new start.
+#: On a busy node fifty hooks take turns; a refused hook costs its engine a whole new start.
 LOCK_TIMEOUT_S = 30.0
-#: Many who wait must not take the processor from the one that they wait for.
+#: Many waiting processes must not take the processor from the holder of the lock.
 PAUSE_MAX_S = 0.05
 
 
@@ -38,11 +38,11 @@ def acquire(fd: int, patience_s: float, pause_s: float) -> bool:
 
 class Admission:
     """
-    Sums of quotas are checked by whoever asks the door, not by the door: from reading them to the
-    write nobody else may come between. The kernel drops the lock of a process that is killed.
+    The door does not check sums of quotas; the processes that write them do. So no other process
+    may write between the read and the write. The kernel drops the lock of a killed process.
 
     Raises:
-        HookError: another holds it for long.
+        HookError: another process has held it for :data:`LOCK_TIMEOUT_S`.
     """
 
     def __init__(self, path: str | None = None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A metric of the rows whose value is known."""
+"""A metric that leaves out rows of unknown value."""
 
 from __future__ import annotations
 

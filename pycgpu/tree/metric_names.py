@@ -26,7 +26,7 @@ _OTEL = ("hw_id", "hw_type", "hw_name", "hw_model", "hw_vendor", "hw_driver_vers
 
 
 def board_used_bytes(card: CardView) -> int:
-    """Return what anyone uses of the card, or what is charged where NVML does not tell."""
+    """Return all used memory of the card, or the charged memory where NVML does not tell."""
     if card.board is not None and card.board.memory_used_bytes is not None:
         return card.board.memory_used_bytes
     return card.status.card.used_bytes
@@ -156,7 +156,7 @@ def _dcgm_pods(taken: Snapshot) -> Iterator[Metric]:
         rows: list[Row] = []
         for card in taken.cards:
             labels = [*_dcgm_labels(card), host, host]
-            # What cannot be divided among the containers, each has from its card.
+            # Where a figure cannot be divided among the containers, each shows its card's.
             values = [
                 read_card(card) if read is None else read(card, one) for one in card.containers
             ]
@@ -222,7 +222,7 @@ def _total_bytes(card: CardView) -> int | None:
     return card.status.card.total_bytes or None
 
 
-#: Whose names; what tells them.
+#: The metrics of each vendor's names.
 NAMES: dict[str, Callable[[Snapshot], Iterator[Metric]]] = {
     "dcgm": _dcgm,
     "dcgm-pods": _dcgm_pods,

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """
-Which cards are in MIG mode, in which nobody has the whole of a card.
+Which cards are in MIG mode, in which no container can use a whole card.
 
-The driver shows instances in /proc (:func:`.procfs.has_instances`). A card that is in the mode and
-has none computes for nobody either. The door asks the driver of that, and its tree tells; NVML,
-which takes longer to begin than all that a container's start does, is asked where no door has told,
-and whether a card has left the mode since.
+The driver shows instances in /proc (:func:`.procfs.has_instances`). A card in the mode without
+instances computes for no process. The door asks the driver for the mode, and its tree shows it.
+NVML takes longer to initialise than a whole container start. So it is asked only where no door
+tells, or whether a card has left the mode since.
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ class Moving(NamedTuple):
     A container that is not running, or of which a call waits for room.
 
     Attributes:
-        parked_bytes: what it has on the host, of all cards.
-        held: it comes back when that is asked for, not when it calls CUDA.
-        asked_ns: since when it waits for room; 0: it does not.
-        short_card, short_bytes: where and how much room was wanting when it asked last; None: it
-            was not, or others were first.
-        want_card, want_bytes: it runs, and a call of it waits until that card has so much more.
+        parked_bytes: its memory on the host, of all cards.
+        held: it comes back only on request, not when it calls CUDA.
+        asked_ns: when it began to wait for room; 0: it does not wait.
+        short_card, short_bytes: the card that lacked room when it asked last, and how much; None:
+            no card did, or others were first.
+        want_card, want_bytes: it runs, and a call of it waits until this card has so much more.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Moving(NamedTuple):
 
 
 def parse(line: str) -> Moving:
-    """Return what a line of the file ``parking`` says. ValueError, KeyError: it is none."""
+    """Return what a line of the file ``parking`` says. ValueError, KeyError: it is malformed."""
     container_id, *words = line.split(" ")
     told = dict(word.split("=", 1) for word in words)
     return Moving(

@@ -3,7 +3,7 @@
 Names of containers, from what Docker, Podman, containerd, CRI-O and the kubelet leave on disk.
 
 Files first: they answer in microseconds, and while a daemon hangs. Only Docker's socket is asked,
-and only for ids that no file named (its data may lie anywhere), with a short time-out. Whatever
+and only for ids that no file named (its data may lie anywhere), with a short time-out. A file that
 cannot be read leaves a container without a name, which is no error.
 """
 
@@ -21,7 +21,7 @@ SOCKET_TIMEOUT_S = 0.25
 #: Links ``<pod>_<namespace>_<container>-<id>.log`` that every kubelet keeps.
 KUBELET_LOGS = "var/log/containers"
 DOCKER_CONFIGS = "var/lib/docker/containers"
-#: Where Podman keeps its data unless storage.conf says otherwise, and what it finds lost on boot.
+#: Podman's data directory unless storage.conf names another, and the one that a boot empties.
 PODMAN_STORAGE = ("var/lib/containers/storage", "run/containers/storage")
 PODMAN_CONFIGS = ("etc/containers/storage.conf", "usr/share/containers/storage.conf")
 #: Of any storage driver: overlay-containers, vfs-containers, ...
@@ -31,8 +31,8 @@ CONTAINERD_TASKS = "run/containerd/io.containerd.runtime.v2.task"
 
 class ContainerName(NamedTuple):
     """
-    ``name`` as its user knows it; a pod's container has ``pod`` and ``namespace`` too, and where it
-    can be told the pod's ``uid``, for names are used again.
+    ``name`` as its user knows it. A pod's container has ``pod`` and ``namespace`` too, and the
+    pod's ``uid`` where that is known, because pods' names are reused.
     """
 
     engine: str
@@ -116,7 +116,7 @@ def _kubelet(ids: set[str], root: Path) -> dict[str, ContainerName]:
 
 
 def _linked_uid(link: Path) -> str | None:
-    """Of ``/var/log/pods/<namespace>_<pod>_<uid>/<container>/<n>.log``, to which it leads."""
+    """Return the uid in the link's target, ``/var/log/pods/<namespace>_<pod>_<uid>/…/<n>.log``."""
     try:
         words = os.readlink(link).split("/")[-3].split("_")
     except (OSError, IndexError):
@@ -152,7 +152,7 @@ def _podman_storage(root: Path) -> list[Path]:
             text = (root / config).read_text(errors="replace")
         except OSError:
             continue
-        # tomllib takes longer to import than all else here to run.
+        # Importing tomllib takes longer than everything else here.
         for line in text.splitlines():
             key, equals, value = line.partition("=")
             if equals and key.strip() in ("graphroot", "runroot"):
@@ -189,10 +189,10 @@ def _annotated(annotations: dict[str, str]) -> ContainerName | None:
 
 
 def _docker_socket(ids: set[str], root: Path) -> dict[str, ContainerName]:
-    # An id of Docker's is 64 hex digits: anything else was made by hand, and is not asked for.
+    # Docker's ids have 64 hex digits. Docker is not asked about other ids, which were made by hand.
     if not any(len(one) == 64 for one in ids):
         return {}
-    # Where files name all containers nobody waits for its import.
+    # Imported late: where files name all containers, it is not needed.
     import socket
 
     try:

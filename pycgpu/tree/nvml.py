@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 """
 What NVIDIA's management library says of the boards, by ``pynvml``; only :mod:`.nvml_load`, which
-looks for some seconds, imports that too.
+samples for some seconds, imports that too.
 
-What each board always tells is read without it, by :mod:`.nvml_library`.
+:mod:`.nvml_library` reads what every screen shows, without ``pynvml``.
 
 The library comes with the driver and may be absent, broken or of another version than the
-driver. None of that is an error here: what cannot be had is None, and :class:`Nvml` says why.
+driver. None of that is an error here: a missing value is None, and :class:`Nvml` says why.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Board(NamedTuple):
     memory_used_bytes: of all processes, containers or not, and of the driver itself.
     ecc: whether errors in the card's memory are corrected now; None on boards without ECC.
     detail: empty unless it was asked for.
-    energy_j: drawn since the driver was loaded.
+    energy_j: energy drawn since the driver was loaded.
     mig: whether it is in MIG mode; None on boards without.
     mps: processes that an MPS server serves, which nvidia-smi shows as type M+C.
     """
@@ -153,7 +153,7 @@ def _lines(path: Path, separator: str = ":") -> list[tuple[str, str]]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Keep NVML initialised meanwhile: who reads it often pays for that once."""
+    """Keep NVML initialised in this context, so that frequent readers initialise it once."""
     try:
         import pynvml
 
@@ -179,10 +179,10 @@ class NoEvents(CgpuError):
 @contextmanager
 def initialised() -> Iterator[None]:
     """
-    Have NVML look for the boards anew, unless somebody else in this process keeps it.
+    Have NVML look for the boards anew, unless this process keeps it initialised already.
 
     Raises:
-        CgpuError: NVML does not answer; one line why.
+        CgpuError: NVML does not answer; the message is one line.
     """
     try:
         import pynvml
@@ -275,7 +275,7 @@ def _reason(error: Exception) -> str:
 
 
 def _told(pynvml: Any, call: Callable[..., Any], *args: Any) -> Any:
-    """Call; return None for what the board, or the installed library, does not have."""
+    """Call; return None if the board or the installed library does not have the function."""
     try:
         return call(*args)
     except (pynvml.NVMLError, AttributeError):

@@ -2,9 +2,9 @@
 """
 NVML's library, called without its bindings for what every screen shows.
 
-``pynvml`` and ctypes take 30 ms to import, of 85 ms that ``cgpu-smi`` took in all (CPython 3.11.7),
-and whoever starts a container or looks at the cards waits for them. What else there is to ask, and
-why NVML does not answer, is :mod:`.nvml`'s, by the bindings; a test has both say the same.
+Importing ``pynvml`` and ctypes took 30 ms of the 85 ms of ``cgpu-smi`` (CPython 3.11.7), and every
+container start would wait for it. :mod:`.nvml` asks everything else by the bindings, and finds out
+why NVML does not answer. A test compares both.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def begin() -> bool:
 
 
 def end() -> None:
-    """End what one :func:`begin` began."""
+    """End one :func:`begin`."""
     _ask("nvmlShutdown")
 
 
@@ -127,7 +127,7 @@ def driver() -> str | None:
 
 
 def boards() -> list[dict[str, Any]] | None:
-    """Return what NVML says of each board, by the fields of :class:`.nvml.Board`; None: nothing."""
+    """Return each board's :class:`.nvml.Board` fields; None: NVML does not answer."""
     handles = _handles()
     if handles is None:
         return None
@@ -136,9 +136,9 @@ def boards() -> list[dict[str, Any]] | None:
 
 def used_bytes() -> dict[int, int]:
     """
-    Return by minor what is used of each board, the driver's own part too; of those that say so.
+    Return each board's used memory by minor, with the driver's part; boards that fail are left out.
 
-    It asks nothing else of a board: a container that comes back waits for this three times.
+    It asks a board nothing else, because a container that returns waits for this three times.
     """
     found, minor = {}, _Uint()
     for handle in _handles() or ():

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-#: Of what a kernel may use up, NVML's GPM metrics. A program that fills one of them fills the card.
+#: GPM metrics of what kernels can use up. A program that fills one of them fills the card.
 _FILLED = (
     "SM_OCCUPANCY",
     "INTEGER_UTIL",
@@ -27,12 +27,12 @@ _SMS = "SM_UTIL"
 
 class Load(NamedTuple):
     """
-    What of a board was in use, means over the sample, 0 to 1; None: NVML does not tell.
+    The parts of a board that were in use, means over the sample, 0 to 1; None: NVML does not tell.
 
     kernels: time in which any kernel ran.
     sms: multiprocessors that had work.
-    filled: of the multiprocessors' places for warps, their pipes and the memory's bandwidth, the
-        one that was used most.
+    filled: the most used of the multiprocessors' warp slots, their pipes and the memory's
+        bandwidth.
     processes: time in which a kernel of a process ran, by the host's number.
     """
 
@@ -61,7 +61,7 @@ class Sampler:
     """
 
     def __init__(self, uuids: Iterable[str]) -> None:
-        """*uuids*: as NVML writes them. It never raises: :attr:`why` says why nothing is told."""
+        """*uuids*: as NVML writes them. It never raises: :attr:`why` tells of a failure."""
         self.why: str | None = None
         self._boards: dict[str, _Board] = {}
         self._nvml: Any = None
@@ -70,7 +70,7 @@ class Sampler:
 
             pynvml.nvmlInit()
         except Exception as error:
-            # What a library that is absent, broken or too old raises has no class in common.
+            # The errors of an absent, a broken and an old library have no class in common.
             self.why = f"NVML: {str(error).lower()}"
             return
         self._nvml = pynvml
@@ -80,7 +80,7 @@ class Sampler:
                 self._boards[uuid] = _Board(pynvml, handle)
 
     def look(self) -> None:
-        """Take what NVML has sampled since the last look."""
+        """Take NVML's samples since the last look."""
         for board in self._boards.values():
             board.look()
 
@@ -100,7 +100,7 @@ class _Board:
         self._kernels: list[float] = []
         self._looks = 0
         self._by_pid: dict[int, float] = {}
-        # What was sampled before it began is of another time.
+        # Samples from before the measurement began do not count.
         before = self._process_samples(0)
         self._seen_us = None if before is None else before[0]
         self._first = self._gpm_sample()
@@ -145,7 +145,7 @@ class _Board:
         if ask is None:
             return None
         try:
-            # A buffer of which not all is filled ends in zeros.
+            # A buffer that is not full ends in zeros.
             found = [one for one in ask(self._handle, since_us) if one.timeStamp > since_us]
         except self._nvml.NVMLError as error:
             # 0: no process has the board.
@@ -187,7 +187,7 @@ class _Board:
 
 
 def _told(pynvml: Any, name: str, *args: Any) -> Any:
-    """Call; return None for what the board, the library or its bindings do not have."""
+    """Call; return None if the board, the library or its bindings do not have the function."""
     try:
         return getattr(pynvml, name)(*args)
     except (pynvml.NVMLError, AttributeError):

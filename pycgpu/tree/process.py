@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Processes of containers as the host sees them: whose they are, what they take, who began whom."""
+"""Processes of containers as the host sees them: their user, their CPU time, their parent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..errors import CgpuError, PermissionDenied
 from . import status
 
-#: What a user may send, by the names that they may write.
+#: Signals that a user may send, by name.
 SIGNALS = {"TERM": signal.SIGTERM, "KILL": signal.SIGKILL}
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 
@@ -91,7 +91,7 @@ def _read(pid: int, prefix: str) -> Process | None:
 
 
 def cpu_share(before: Process | None, after: Process | None) -> float | None:
-    """Return the processors that were busy with it between two readings; None: not told."""
+    """Return how many processors it kept busy between two readings; None: unknown."""
     if before is None or after is None or after.at_ns <= before.at_ns:
         return None
     # Less than before is another process of the same number.
@@ -149,7 +149,7 @@ def send(name: str, pid: int, card: int, directory: str, root: str) -> None:
     """
     gone = CgpuError(f"{pid} is no process of {directory} on GPU {card} any more")
     try:
-        # Whoever is named now is who gets the signal, though the number be given anew meanwhile.
+        # The signal reaches the process that has this pid now, even if the pid is reused later.
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         raise gone from None

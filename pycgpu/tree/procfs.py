@@ -40,7 +40,7 @@ _ID_MAX = 64
 _ID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 
 _CREATE_REASONS = {
-    # What else can be malformed, create_command() does not let through.
+    # create_command() rejects every other malformed command.
     errno.EINVAL: "a process of the host's pid namespace is no container: name its cgroup; a cgroup"
     " must be a directory of its own below /sys/fs/cgroup",
     errno.ERANGE: "a number is out of bounds (mem is in bytes, at least 1 MiB)",
@@ -120,7 +120,7 @@ def read(path: str, root: str) -> str:
 
 
 def read_lines(path: str, root: str) -> list[str]:
-    """Return the lines of a node, whatever else than its own line ends a process's name holds."""
+    """Return the lines of a node, split at LF only: process names may hold other line ends."""
     return _lines(read(path, root))
 
 
@@ -463,9 +463,9 @@ def read_card(card: int, root: str, *, tenants: bool = True) -> Card:
 
 def has_instances(card: int, proc: str | None = None) -> bool:
     """
-    Tell whether the driver has divided a card into instances of MIG.
+    Tell whether the driver has divided a card into MIG instances.
 
-    A card in MIG mode without any computes for nobody; :mod:`.mig` tells.
+    A card in MIG mode without instances computes for no process; :mod:`.mig` finds those.
     """
     try:
         names = posix.listdir(f"{proc or PROC}/driver/nvidia/capabilities/gpu{card}/mig")
@@ -483,8 +483,8 @@ def find_cards(root: str) -> list[Card]:
     """
     Return every card under control, by index, with its UUID and nothing else.
 
-    To tell which cards a request means takes no more; on a host of eight, the other nodes take
-    longer to read than all that the runtime does.
+    That is enough to tell which cards a request means. On a host with eight cards, reading the
+    other nodes takes longer than everything else that the runtime does.
     """
     api_version = read_api_version(root)
     if api_version != API_VERSION:
@@ -494,7 +494,7 @@ def find_cards(root: str) -> list[Card]:
 
 
 def read_tenants(card: int, root: str) -> tuple[Tenant, ...]:
-    """Return the containers on *card*; one that goes meanwhile is left out."""
+    """Return the containers on *card*; a container that ends meanwhile is left out."""
     found = []
     for name in container_names(card, root):
         try:

@@ -13,7 +13,7 @@ from .usage import Reading, Spent
 
 #: Between two readings. A container that lives shorter is recorded with its times alone.
 INTERVAL_S = 10.0
-#: What a crash may lose.
+#: A crash loses at most the usage of this time.
 FLUSH_S = 60.0
 
 _Key = tuple[object, ...]
@@ -21,7 +21,7 @@ _Key = tuple[object, ...]
 
 class Recorder:
     """
-    Adds up what lies between readings, and writes it about every :data:`FLUSH_S` seconds.
+    Adds up usage between readings, and writes the sums about every :data:`FLUSH_S` seconds.
 
     Args:
         root: the tree; None looks for the open door at every reading.
@@ -53,7 +53,7 @@ class Recorder:
             readings = usage.readings(taken, time_ns, clock_ns)
             moves = self._come_and_gone(root)
         except CgpuError:
-            # The door is shut; what it counts begins anew when it opens.
+            # The door is shut; its counters start at 0 when it opens.
             self.flush()
             self._before.clear()
             return

@@ -10,7 +10,7 @@ n bytes that are there already, then what happens.
 
 from __future__ import annotations
 
-# What socket wraps in enumerations, which take longer to import than all that is done here.
+# socket wraps this module in enumerations, whose import takes longer than everything done here.
 import _socket
 import errno
 import os
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 10
 _ANSWER_MAX = 1 << 20
 
-#: What has been answered and can be asked again, by root and process: a new connection takes the
-#: agent a new thread. Who takes one takes it out, so that each thread has its own.
+#: Idle connections by root and process, kept because each new one costs the agent a thread. A
+#: thread that uses a connection takes it out, so that no two threads share one.
 _answered: dict[tuple[str, int], _socket.socket] = {}
 
 
@@ -65,8 +65,8 @@ def events(root: str) -> int:
     connection = _connect(root)
     try:
         waiting = int(_checked(_exchange(connection, {"op": "events"}))["bytes"])
-        # Readers take what is there for the past: let all of it have arrived.
-        # (Linux lets nobody wait for so much of a Unix socket without taking it.)
+        # Readers take the lines that are there for the past, so wait until all have arrived.
+        # Linux has no way to wait for that many bytes of a Unix socket without taking them.
         until = time.monotonic() + _TIMEOUT_S
         while waiting and len(connection.recv(waiting, _socket.MSG_PEEK)) < waiting:
             if time.monotonic() > until:
@@ -90,7 +90,7 @@ def _connect(root: str) -> _socket.socket:
 
 
 def _ask(root: str, message: dict[str, str]) -> dict[str, Any]:
-    """Ask what changes nothing, so that it may be asked twice."""
+    """Send a request that changes nothing, so that it may be repeated."""
     place = root, os.getpid()
     connection = _answered.pop(place, None)
     answer = None
@@ -100,7 +100,7 @@ def _ask(root: str, message: dict[str, str]) -> dict[str, Any]:
         except TimeoutError:
             raise
         except OSError:
-            # The agent waits for nobody, and may have been replaced.
+            # The agent may have closed the idle connection, or may have been replaced.
             connection.close()
     if connection is None or answer is None:
         connection = _connect(root)

@@ -31,7 +31,7 @@ class Row(NamedTuple):
     """
     A container on a card of a node.
 
-    used: in cards; None: the node does not tell, or the group of a member computes.
+    used: in cards; None: the node does not tell, or it is a member, which its group computes for.
     group: the id of its group's leader, which may be its own.
     """
 
@@ -75,10 +75,10 @@ def fetch(node: str) -> str:
 
 def values(text: str) -> Values:
     """
-    Return containers by card and id: their labels, and what is told of each by metric.
+    Return containers by card and id: their labels, and their values by metric.
 
     Raises:
-        CgpuError: a card has no number, or what is told of it is none.
+        CgpuError: a card has no number, or a value is no number.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -113,7 +113,7 @@ def label(labels: Mapping[str, str], unnamed: str) -> str:
 
 
 def rows(node: str, before: Values, after: Values, elapsed_s: float) -> list[Row]:
-    """Return a node's containers by what it told twice, *elapsed_s* apart."""
+    """Return a node's containers from two scrapes, *elapsed_s* apart."""
     found = []
     for key, (labels, told) in after.items():
         first = before.get(key, ({}, {}))[1].get(_USED)

@@ -34,8 +34,8 @@ class Limit(NamedTuple):
     """
     What the card's policy lets a container have of it now, 0 to 1, as the scheduler computes it.
 
-    floor, ceiling: whatever the others do.
-    share: while all that hold the card open want all they can get; 0 for who does not.
+    floor, ceiling: the bounds, whatever other containers do.
+    share: the part while all containers that hold the card open always have work; 0 for others.
     """
 
     floor: float
@@ -45,10 +45,10 @@ class Limit(NamedTuple):
 
 class Wait(NamedTuple):
     """
-    A container waits for room: parked, to come back; running, for a call that asks for more.
+    The wait of a container for room: a parked one to come back, a running one for a call.
 
-    wait_s: for how long; None: the door does not tell. short_bytes: what the card lacked when it
-    was asked last; 0: others are first.
+    wait_s: how long it has waited; None: the door does not tell. short_bytes: how much the card
+    lacked when it was asked last; 0: others are first.
     """
 
     wait_s: float | None
@@ -57,10 +57,10 @@ class Wait(NamedTuple):
 
 class ContainerView(NamedTuple):
     """
-    A container on one card; ``name`` is None where no engine knows it, ``limit`` where nothing
-    enforces one: without a bridge, under the driver's own sharing, and for a group's member, which
-    computes in its leader's. ``state_s``: for how long it is in its state; None: it never moved.
-    ``wait``: on this card it waits for room.
+    A container on one card. ``name`` is None where no engine knows it. ``limit`` is None where none
+    is enforced: without a bridge, under the driver's own sharing, and for a group's member, whose
+    limit is its leader's. ``state_s``: how long it has been in its state; None: it never moved.
+    ``wait``: its wait for room on this card.
     """
 
     status: ContainerStatus
@@ -77,7 +77,7 @@ class ContainerView(NamedTuple):
 
     @property
     def used_bytes(self) -> int:
-        """What is charged to it: also memory whose process is gone."""
+        """Its charged memory, with memory of processes that have ended."""
         return self.status.stat.get("current_bytes", self.status.used_bytes)
 
     @property
@@ -87,7 +87,7 @@ class ContainerView(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name where one is known, else its short id; the name is others' choice."""
+        """Its name where one is known, otherwise its short id; tenants choose the name."""
         return self.status.name if self.name is None else str(self.name)
 
 
@@ -110,7 +110,7 @@ class CardView(NamedTuple):
 
     @property
     def utilization(self) -> float | None:
-        """Percent of the time that the card computed: NVML's figure, else the containers' sum."""
+        """Percent of the time in which the card computed, by NVML or as the containers' sum."""
         if self.board is not None and self.board.utilization is not None:
             return self.board.utilization
         used = [one.share.used for one in self.containers if one.share.used is not None]
@@ -154,8 +154,8 @@ def share(
     parts: list[float | None] = []
     for key in COMPUTE_KEYS:
         old, new = before[1].get(key), after[1].get(key)
-        # Counters that went back are another container's, of the same id. An engine that cannot
-        # measure what was used says 0, which is not to be mistaken for idleness.
+        # Counters that went back belong to a new container with the same id. An engine that
+        # cannot measure the used time says 0, which does not mean that the container was idle.
         told = old is not None and new is not None and new >= old
         if key in ("used_ns", "waited_ns") and not after[1].get("used_ns"):
             told = False
@@ -164,13 +164,13 @@ def share(
 
 
 def limits(card: CardStatus, features: frozenset[str]) -> list[Limit | None]:
-    """Return what the policy lets each container of *card* have, by the core's own function."""
+    """Return the limits that the policy sets each container of *card*, by the core's function."""
     if features.isdisjoint(("slices", "gate")) or card.card.policy == NATIVE:
         return [None] * len(card.containers)
-    # Not needed by all who read trees, and not imported by them.
+    # Imported late: not every reader of a tree needs the core.
     from .. import core
 
-    # Whose process ended may have left memory, which another one holds.
+    # A process that ended may have left memory that another process holds.
     holders = {
         one.leader or one.id
         for one in card.containers
@@ -288,7 +288,7 @@ def take(
     Args:
         before, after: counters of two moments; shares are unknown without them.
         boards: NVML's answer; default: ask it.
-        known: names by id; those of newly found containers are added to it.
+        known: names by id; the names of newly found containers are added to it.
         prefix: root of the host's files, for the names.
     """
     boards = nvml.read() if boards is None else boards
@@ -308,13 +308,13 @@ def sample(
     """
     Return a snapshot with shares measured over *sample_s* seconds, or as long as it takes.
 
-    What takes time anyway, NVML, is done meanwhile; without compute counters nothing is waited
-    for. :class:`~pycgpu.errors.CgpuError` as the functions of :mod:`pycgpu.tree.procfs` raise them.
+    NVML, which is slow anyway, is asked meanwhile. Without compute counters nothing is waited for.
+    It raises :class:`~pycgpu.errors.CgpuError` as the functions of :mod:`pycgpu.tree.procfs` do.
 
     Args:
         before: counters that were read earlier.
-        boards: what waits for an answer of NVML's; default: ask it now.
-        detailed: what NVML tells only when asked, too.
+        boards: waits for NVML and returns its answer; default: ask it now.
+        detailed: also ask NVML for the fields of :class:`.nvml.Detail`.
     """
     version = procfs.read_api_version(root)
     if version != procfs.API_VERSION:

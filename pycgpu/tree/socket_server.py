@@ -26,7 +26,7 @@ _PAUSE_S = 0.1
 
 
 def own_directory(path: str) -> None:
-    """Make a directory. CgpuError: whose sockets and files were in it would be obeyed and read."""
+    """Make a directory. CgpuError: another user owns it, whose sockets and files would be used."""
     os.makedirs(path, mode=0o755, exist_ok=True)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
@@ -37,8 +37,8 @@ def receive(
     connection: socket.socket, fds: list[int], bytes_max: int = MESSAGE_MAX_BYTES
 ) -> dict[str, Any]:
     """
-    Return the JSON object that came. Descriptors that came with it are in *fds*, the caller's to
-    dispose of, also when this raises. ValueError: something else came.
+    Return the received JSON object. *fds* gets the descriptors that came with it, which the caller
+    closes even if this raises. ValueError: the message is no JSON object.
     """
     data = bytearray()
     space = socket.CMSG_SPACE(8 * array.array("i").itemsize)
@@ -88,7 +88,7 @@ def accept(listening: socket.socket, serve: Callable[[socket.socket], None]) -> 
         except OSError as error:
             if error.errno in (errno.EBADF, errno.EINVAL):
                 return
-            # No descriptor is left, for a moment: who waits to be answered stays in the queue.
+            # No descriptor is free at the moment: waiting clients stay in the queue.
             time.sleep(_PAUSE_S)
             continue
         while not _begin(serve, connection):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What each container uses of each card: more than admission reads, for those who look."""
+"""What each container uses of each card: more than admission reads, for display."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ContainerStatus(NamedTuple):
 
     group: the id of its group's leader, which may be its own; None: it is in no group.
     state: ``running``, ``parking``, ``parked`` or ``resuming``.
-    idle_park_s: idle for so long it may be parked; 0: never.
+    idle_park_s: the idle time after which it may be parked; 0: never.
     """
 
     id: str
@@ -57,7 +57,7 @@ class ContainerStatus(NamedTuple):
 
     @property
     def state_since_ns(self) -> int | None:
-        """When it came into its state, on the monotonic clock; None: it never moved."""
+        """When it entered its state, on the monotonic clock; None: it never moved."""
         return self.stat.get("state_since_ns")
 
     @property
@@ -68,7 +68,7 @@ class ContainerStatus(NamedTuple):
 
     @property
     def leader(self) -> str | None:
-        """The id of another container, whose compute this one's is; None: it has its own."""
+        """The id of the container in whose budget this one computes; None: in its own."""
         return None if self.group == self.id else self.group
 
 
@@ -86,7 +86,7 @@ def read(card: int, root: str, parks: bool = False) -> CardStatus:
     Return one card with the usage of its containers; its ``tenants`` are not read.
 
     Args:
-        parks: the door parks containers; else nobody's ``idle_park_s`` is read.
+        parks: the door parks containers; otherwise no ``idle_park_s`` is read.
     """
     return CardStatus(
         procfs.read_card(card, root, tenants=False),
@@ -120,7 +120,7 @@ def read_procs(card: int, name: str, root: str) -> tuple[ProcessUsage, ...]:
     path = f"{card}/{name}/procs"
     found = []
     for line, text in enumerate(procfs.read_lines(path, root), 1):
-        # comm comes last, for it may hold spaces.
+        # comm comes last, because it may hold spaces.
         words = text.split(" ", 3)
         if len(words) < 3 or not all(w.isascii() and w.isdecimal() for w in words[:3]):
             raise ProtocolError(f"{root}/{path}", line, text)
@@ -145,7 +145,7 @@ def _read_idle_park_s(card: int, name: str, root: str) -> int:
 
 
 def read_containers(card: int, root: str, parks: bool = False) -> tuple[ContainerStatus, ...]:
-    """Return the usage of each container on *card*; one that goes meanwhile is left out."""
+    """Return the usage of each container on *card*; one that ends meanwhile is left out."""
     found = []
     for name in procfs.container_names(card, root):
         try:
@@ -167,7 +167,7 @@ def read_containers(card: int, root: str, parks: bool = False) -> tuple[Containe
                     stat=stat,
                     events=procfs.read_events(card, name, root),
                     group=_read_group(card, name, root),
-                    # Of one that never moved nothing else is told, and no file is read for it.
+                    # A container that never moved has no other state, so no file is read.
                     state=(
                         procfs.read_state(card, name, root)
                         if "state_since_ns" in stat

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which container a user means who writes an id, the beginning of one, a name or a pod."""
+"""Which container a user means by an id, the beginning of one, a name or a pod."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 A tenant by a cgroup of its own: the containers of one resource claim, and what `cgpu run` starts.
 
 The module knows a tenant by a pid namespace or by a cgroup. Pods of one claim share neither, and a
-program that `cgpu run` becomes has none of its own. So their processes enter a cgroup of the
-tenant's besides that in which they are, whose limits go on: in a hierarchy of version 1 that is
-mounted for this alone, is root's, and shows in no container. It has the freezer: a hierarchy takes
-some controller for the door to tell a process's place in it, and version 2 leaves that one alone.
+program that `cgpu run` becomes has none of its own. So their processes enter a further cgroup, the
+tenant's, and keep their own with its limits. It is in a version 1 hierarchy that is mounted only
+for this, belongs to root, and shows in no container. The door can tell a process's place only in a
+hierarchy with a controller; this one has the freezer, which version 2 does not use.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def remove(name: str, directory: str = DIRECTORY) -> None:
 
 
 def sweep(alive: Collection[str], directory: str = DIRECTORY) -> None:
-    """Remove cgroups that nobody is in, but for those of tenants that the door has."""
+    """Remove empty cgroups, except those of tenants that the door has."""
     for name in posix.listdir(directory) if _exists(directory) else ():
         if name not in alive and _exists(f"{directory}/{name}/{_MEMBERS}"):
-            # Of one that is not empty the kernel says EBUSY.
+            # The kernel refuses to remove a cgroup with processes: EBUSY.
             remove(name, directory)
 
 
@@ -102,7 +102,7 @@ def _place(pid: int, proc: str) -> str:
 
 
 def _mount(directory: str) -> None:
-    # Once after a boot: what is imported here takes longer than all else.
+    # Imported late: this runs once after a boot, and the import is the slowest part.
     import ctypes
     import os
 

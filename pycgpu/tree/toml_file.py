@@ -11,10 +11,10 @@ from ..errors import CgpuError
 
 def read(path: str) -> dict[str, Any] | None:
     """
-    Return what *path* says; None where there is no such file.
+    Return the contents of *path*; None: no such file.
 
     Raises:
-        CgpuError: it cannot be read, or is not TOML.
+        CgpuError: the file cannot be read, or is not TOML.
     """
     try:
         with open(path, "rb") as file:

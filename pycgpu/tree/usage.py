@@ -2,22 +2,20 @@
 """
 What each container had of each card between two moments: time, memory and energy.
 
-The tree's counters and the board's energy counter are read at moments; what lies between two of
-them is divided here. Nothing of it is estimated twice: the parts and what is nobody's add up to
-the card's own figures.
+The tree's counters and the board's energy counter are read now and then; this module divides their
+growth between two readings. The parts and an unassigned rest add up to the card's own figures.
 
-* Time: differences of the container's counters. What a container used since the last reading
-  before it ended is the card's total less all others' (of several that ended, by how long each
-  was there); it counts as granted no more than that.
+* Time: differences of the container's counters. The last time of a container that ended is the
+  card's total less all others' (several that ended divide it by how long each was there). It
+  counts as granted exactly that much.
 * Memory: the mean of two readings times the time between them; the card's is that of all.
-* Energy: the board's, divided by who had the card's engines: a container's part is that of the
-  time which it used. What remains, of the time in which nobody ran, is nobody's: the board's idle
-  power is in everybody's part while it runs, and in nobody's otherwise.
-* GPU-hours: hours × units of the card × the larger of its parts of compute and memory, of what it
-  was promised, used or not.
-* A group is billed as one container is: the larger of its compute and of all its memory. A member
-  has its memory's part of that, and the leader what is left. The time and the energy are the
-  leader's.
+* Energy: the board's, in proportion to the time that each container used. The energy of the time
+  in which no container ran is assigned to none. So a container pays for the board's idle power
+  only while it runs.
+* GPU-hours: hours × units of the card × the larger of its promised parts of compute and memory,
+  used or not.
+* A group is billed like one container: the larger of its compute and of all its memory. A member
+  pays its memory's part of that, and the leader the rest. The leader has all time and energy.
 """
 
 from __future__ import annotations
@@ -34,9 +32,8 @@ class Holding(NamedTuple):
     """
     A container on one card at one moment.
 
-    core: part of the card's compute that it was promised, 0 to 1: its quota, else what is
-        guaranteed to it, else its weight's part of ``max_inst``. Of a group's member 0: its leader
-        has the group's.
+    core: part of the card's compute that it was promised, 0 to 1: its quota, or its guaranteed
+        part, or its weight's part of ``max_inst``. 0 for a group's member, as its leader has it.
     memory_bytes: its limit; None is none.
     group: the id of its group's leader, which may be its own; None: it is in no group.
     """
@@ -55,8 +52,8 @@ class Reading(NamedTuple):
     A card at one moment.
 
     time_ns: the wall clock's, for people; ``clock_ns`` is never set back.
-    used_ns: of all containers, those that ended included; None: nobody tells.
-    joules: what the board has drawn since its driver was loaded; None: NVML does not tell.
+    used_ns: of all containers, with those that ended; None: unknown.
+    joules: the board's energy since its driver was loaded; None: NVML does not tell.
     """
 
     time_ns: int
@@ -71,7 +68,7 @@ class Reading(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What grows with time; None is not told. ``seconds``: for how long it was there."""
+    """Figures that grow with time; None: unknown. ``seconds``: how long it was there."""
 
     seconds: float
     byte_seconds: float
@@ -117,7 +114,7 @@ class Spent(NamedTuple):
 
     @property
     def memory_part(self) -> float:
-        """The part of the card's memory that it was promised; 0: nobody saw what that was."""
+        """The part of the card's memory that it was promised; 0: unknown."""
         if self.core is None:
             return 0.0
         limit = self.memory_bytes
@@ -134,7 +131,7 @@ class Spent(NamedTuple):
 
 def gpu_hours(spent: Spent, tables: Mapping[str, cards.Table]) -> float:
     """
-    Return what it is billed: hours × the card's units × its part.
+    Return the GPU-hours that are billed: hours × the card's units × its part.
 
     Args:
         tables: of /etc/cgpu/cards.toml, which has the units.
@@ -198,9 +195,9 @@ def between(
     Return what the card's containers had between two readings: all together, and each.
 
     Args:
-        came, went: when containers did so in between, by id, as the wall clock told it; one of
-            whom nothing is known was there for half of the time. Who did both was promised
-            something that nobody saw.
+        came, went: wall-clock times at which containers came and went in between, by id. One
+            without a time counts for half of the interval. What one that both came and went was
+            promised is unknown.
         groups: the leaders of containers that came or went, by id, as far as they have one.
     """
     elapsed_s = (after.clock_ns - before.clock_ns) / 1e9

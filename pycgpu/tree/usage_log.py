@@ -2,9 +2,9 @@
 """
 The record of what containers had of cards, on disk: a file a day, a line of JSON a container.
 
-Only ever appended to, and flushed to the disk. A line that a crash cut short is left out by who
-reads, and closed by who writes next. How long something took is by a clock that nobody sets;
-the wall clock's times only say when, and where they do not fit that length the end counts.
+The files are only appended to, and flushed to the disk. A reader skips a line that a crash cut
+short, and the next writer ends it. Durations are by the monotonic clock. The wall clock's times
+only say when; where they do not fit the duration, the end counts.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ class Writer:
 
 def load(directory: str, since_ns: int, until_ns: int) -> Iterator[Line]:
     """
-    Yield what was recorded between two times; what overlaps them only in part, that part of it.
+    Yield the records between two times; of one that overlaps them in part, only that part.
 
     Raises:
-        CgpuError: there is no record, or it is not ours to read.
+        CgpuError: there is no record, or this user may not read it.
     """
     try:
         paths = sorted(
@@ -153,7 +153,7 @@ def _parse(text: str) -> Line | None:
 def _cut(line: Line, since_ns: int, until_ns: int) -> Line | None:
     start_ns, end_ns = line.from_ns, line.to_ns
     longest_ns = end_ns - start_ns
-    # Whose clock was set meanwhile: the end is as good as what comes after it.
+    # If the clock was set meanwhile, only the end is consistent with later lines.
     lasted_ns = round(line.spent.sums.seconds * 1e9)
     if longest_ns < lasted_ns or longest_ns > lasted_ns + _TOLERANCE_S * 1e9:
         start_ns = end_ns - lasted_ns
