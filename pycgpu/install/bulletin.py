@@ -4,8 +4,8 @@ Which drivers have known vulnerabilities, by NVIDIA's security bulletins.
 
 From the advisories in https://github.com/NVIDIA/product-security, read as of August 2026, when
 bulletin 5821 (May) was the last of this driver: the product Tesla under Linux, the newest bulletin
-that names a fixed version of the branch. Add the next one to the table when it comes; a version at
-or above the fixed one is not known to be without flaws, only without those.
+that names a fixed version of the branch. Add the next bulletin to the table when it comes. A
+version at or above the fixed one is only known to lack the flaws of that bulletin.
 """
 
 from __future__ import annotations

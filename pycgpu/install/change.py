@@ -43,6 +43,6 @@ def write(path: Path, text: str | None, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".cgpu")
     draft.write_text(text, encoding="utf-8")
-    # Another's mode stays: daemon.json may be kept from other users.
+    # An existing file keeps its mode: daemon.json may be closed to other users.
     draft.chmod(path.stat().st_mode & 0o7777 if path.exists() else mode)
     draft.rename(path)

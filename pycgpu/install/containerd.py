@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-What containerd has of runtimes, as it says itself by ``containerd config dump``.
+The runtimes of a containerd, by its own ``containerd config dump``.
 
-Which file decides where several are imported, what a runtime gets by itself, which forms of older
-versions count: all that is containerd's to know and differs by version, so it is asked.
+containerd's version decides which of several imported files wins, which defaults a runtime gets,
+and which older forms count. So containerd is asked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Table = dict[str, Any]
 
 class Said(NamedTuple):
     """
-    What a containerd makes of its files.
+    A containerd's configuration, as it reads its files.
 
-    version: of the configuration that it writes by itself.
+    version: the version of the configuration that it writes.
     cri: whether it serves Kubernetes at all; Docker's own file switches that off.
-    runtimes: by name, each with what it has by itself.
+    runtimes: by name, each with its defaults.
     default: the default runtime's name.
     imports: patterns of further files, or, before 2.0, all files that were read.
     plugins: all sections.
@@ -47,8 +47,8 @@ class Manner(NamedTuple):
     """
     How a containerd treats files, tried with two of our own.
 
-    merges: a further file adds to a plugin's section (2.1); else it replaces it whole.
-    keeps: a file with a runtime leaves it the one that it has by itself.
+    merges: a further file adds to a plugin's section (2.1); otherwise it replaces the section.
+    keeps: containerd keeps its built-in runtime when a file names another one.
     unread: patterns that it shows as imports of a file that names none (2.2). It reads them only
         where there is no file.
     """
@@ -61,10 +61,10 @@ class Manner(NamedTuple):
 
 def ask(program: str, config: Path) -> Said:
     """
-    Return what *program* makes of *config*, or has by itself where that is no file.
+    Return the configuration that *program* reads from *config*, or its defaults without a file.
 
     Raises:
-        InstallError: it takes the file for wrong.
+        InstallError: it rejects the file.
     """
     words = ["-c", str(config), "config", "dump"] if config.exists() else ["config", "default"]
     text = execute([program, *words])
@@ -74,7 +74,7 @@ def ask(program: str, config: Path) -> Said:
         raise InstallError(f"{program} {' '.join(words)}: not TOML: {error}") from None
     plugins = table(dump, "plugins")
     disabled = {str(one) for one in dump.get("disabled_plugins") or ()}
-    # The later plugin first: containerd 2 lists the older one too, with what is left of it.
+    # The newest plugin first: containerd 2 also lists the older one, with its remains.
     sections = (table(plugins, name, "containerd") for name in reversed(PLUGINS.values()))
     section: Table = next(filter(None, sections), {})
     runtimes = {name: dict(entry) for name, entry in table(section, "runtimes").items()}
@@ -106,7 +106,7 @@ def manner(program: str, version: int) -> Manner:
 
 
 def settings(entry: Table) -> Table:
-    """Return what of a runtime's table is set: containerd shows what is not as empty, too."""
+    """Return the settings in a runtime's table without the empty ones, which containerd adds."""
     found = {
         key: settings(value) if isinstance(value, dict) else value for key, value in entry.items()
     }

@@ -23,7 +23,7 @@ _OURS = "  # cgpu\n"
 
 
 def version(text: str, path: str) -> int:
-    """Return the version of a configuration; one that says none is of the first."""
+    """Return the version of a configuration, 1 if it names none."""
     found = parsed(text, path).get("version", 1)
     if not isinstance(found, int):
         raise InstallError(f"/{path}: version {found!r} is no number")
@@ -36,7 +36,7 @@ def plugin(version: int) -> str:
 
 
 def parsed(text: str, path: str) -> Table:
-    """Return what a configuration says; InstallError where it is no TOML."""
+    """Return a parsed configuration. InstallError: it is not TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -93,7 +93,7 @@ def without(text: str, original: str | None, written: str | None, path: str) -> 
     """
     Return *text* without what we had *written* into *original*, for an uninstallation.
 
-    What somebody else has changed since stays; where nobody has, *original* comes back as it was.
+    Changes that others have made since stay. Without any, the result is *original*.
     """
     if text == written:
         return original
@@ -109,7 +109,7 @@ def without(text: str, original: str | None, written: str | None, path: str) -> 
         place = ("plugins", name, "containerd")
         _restore(table(document, *place), table(before, *place), table(after, *place))
         for depth in range(4, 0, -1):
-            # What we had made for ours to stand in.
+            # Remove the tables that we had added around our entries.
             *outer, key = (*place, "runtimes")[:depth]
             parent = table(document, *outer)
             if parent.get(key) == {} and key not in table(before, *outer):
@@ -122,13 +122,13 @@ def without(text: str, original: str | None, written: str | None, path: str) -> 
 
 
 def _unmarked(text: str) -> str:
-    """Take back what 0.1.0 wrote, whose block and whose lines bear marks."""
+    """Remove the marked block and lines that 0.1.0 wrote."""
     lines = without_block(text).splitlines(keepends=True)
     return "".join(line.removeprefix(_ASIDE) for line in lines if not line.endswith(_OURS))
 
 
 def _restore(section: Table, before: Table, after: Table) -> None:
-    """Undo in a plugin's *section* what *before* and *after* differ in, and every one of ours."""
+    """Undo the difference of *before* and *after* in a plugin's *section*, and our runtimes."""
     runtimes, former, written = (table(one, "runtimes") for one in (section, before, after))
     ours = [
         name

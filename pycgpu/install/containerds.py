@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """
-Every containerd that a host may have, its own or a Kubernetes distribution's, and ours among its
-runtimes: by a file of our own where it adds up files, else in the one that decides.
+Every containerd of a host, its own or a Kubernetes distribution's, and our entry among its
+runtimes. Where containerd merges files, the entry is in a file of ours. Otherwise it is in the
+file that wins.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from .launcher import is_ours
 from .wanted import Wanted
 
 OWN = "99-zz-cgpu.toml"
-#: Beside a main file that imports nothing yet.
+#: The folder next to a main file that imports nothing yet.
 FOLDER = "conf.d"
 _BASE = '{{ template "base" . }}\n'
 
 
 class Place(NamedTuple):
     """
-    A containerd, by what its vendor documents.
+    A containerd, as its vendor documents it.
 
     config: the file that it is started with.
-    programs: where its program is; a name without a slash is looked for where programs are.
+    programs: paths of its program; a name without a slash is looked up in the program folders.
     units: its services, of which a host has one.
-    templates: by version, what *config* is written from at each start; it is not ours to edit.
-    folder: of further files, which the distribution itself adds up.
-    socket: at which it answers while it runs.
+    templates: by version, the file from which each start writes *config*; *config* is not edited.
+    folder: the folder of further files, which the distribution itself merges.
+    socket: its socket while it runs.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Place(NamedTuple):
         return any(unit == one or unit.startswith(f"{one}-") for one in self.units)
 
     def moved(self, running: Daemon, prefix: Path) -> Place:
-        """Return where it is on a host whose daemon was started with another file."""
+        """Return its place on a host whose daemon was started with another file."""
         named = running.option("-c", "--config")
         if not named or os.path.realpath(prefix / self.config) == os.path.realpath(
             prefix / named.lstrip("/")
@@ -112,7 +113,7 @@ class Containerd:
         self._said: Said | None = None
 
     def look(self) -> Said:
-        """Return what it made of its files when it was asked first; InstallError if wrong."""
+        """Return its configuration as first asked. InstallError: it rejects its files."""
         if self._said is None:
             self._said = self._ask()
         return self._said
@@ -141,7 +142,7 @@ class Containerd:
         return self.look().default
 
     def behind(self) -> tuple[str, ...]:
-        """Return what its containers have been started with, and runc, where it names them."""
+        """Return the programs of its default runtime and of runc, where it names them."""
         said = self.look()
         named = [text.binary(said.runtimes.get(name, {})) for name in (said.default, "runc")]
         return tuple(dict.fromkeys(path for path in named if path and not is_ours(path)))
@@ -191,7 +192,7 @@ class Containerd:
         return Change(path, before, before if same else made)
 
     def _version(self, said: Said) -> int:
-        """Files of two versions are not added up: that of the main file, if it says one."""
+        """Return the main file's version, or containerd's: it does not merge different versions."""
         main = read(self.prefix / self.place.config)
         found = 1 if main is None else text.version(main, self.place.config)
         return found if found > 1 else said.version
@@ -218,7 +219,7 @@ class Containerd:
     def _edited(
         self, said: Said, entries: dict[str, Table], default: str | None, *, keeps: bool
     ) -> Change:
-        """Where a further file takes the place of the whole section: in the one that decides."""
+        """Change the file that wins, for a containerd whose further files replace the section."""
         import tomlkit
 
         path, section = self._deciding(said)
@@ -231,7 +232,7 @@ class Containerd:
             entries = {"runc": settings(said.runtimes.get("runc", {})), **entries}
         before = read(self.prefix / path)
         if before is None:
-            # What it imports by itself it would not import any more.
+            # A main file disables containerd's default imports, so it must name them.
             imports = {"imports": list(said.imports)} if said.imports else {}
             before = tomlkit.dumps({"version": said.version, **imports})
         return self._change(path, text.with_runtimes(before, entries, default, path))
@@ -255,7 +256,7 @@ class Containerd:
         return self._supposed(document.as_string())
 
     def _supposed(self, config: str) -> Said:
-        """Return what it would make of a file with this text alone."""
+        """Return its configuration if its only file had this text."""
         with NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as file:
             file.write(config)
             file.flush()
@@ -263,7 +264,7 @@ class Containerd:
 
     def _template(self, entries: dict[str, Table], default: str | None) -> Change:
         number = text.version(read(self.prefix / self.place.config) or "", self.place.config)
-        # In the order of the versions, of which later ones keep to the last.
+        # In the order of the versions; versions later than the last use the last.
         fitting = [path for first, path in self.place.templates if first <= number]
         path = fitting[-1] if fitting else self.place.templates[0][1]
         before = read(self.prefix / path)
@@ -281,10 +282,10 @@ class Containerd:
 
     def check(self, wanted: Wanted, before: Said | None = None) -> None:
         """
-        Ask whether ours are its runtimes, with what runc's has, and the others still as *before*.
+        Check that it has our runtimes, with runc's settings, and the others still as *before*.
 
         Raises:
-            InstallError: what is missing.
+            InstallError: something is missing; the message names it.
         """
         now = before is None or not (self.place.templates or self.place.folder)
         said = self._ask() if now else self._pending()
@@ -311,7 +312,7 @@ class Containerd:
         )
 
     def _pending(self) -> Said:
-        """Return what it will have at its next start, as far as it can be asked now."""
+        """Return its configuration at its next start, as far as it can tell now."""
         if self.place.folder:
             return self._supposed(read(self.prefix / self.place.folder / OWN) or "")
         for _, path in self.place.templates:
@@ -325,7 +326,7 @@ class Containerd:
         return self._ask()
 
     def restart(self) -> str:
-        """Return the unit that reads what was changed when it starts."""
+        """Return the unit to restart, so that it reads the changes."""
         return service(self.place, self.prefix) or self.place.units[0]
 
     def owns(self, path: str) -> bool:
@@ -335,7 +336,7 @@ class Containerd:
 
 
 def take_back(path: str, now: str, original: str | None, written: str | None) -> str | None:
-    """Return what *path* had before: without ours, and with what others changed since."""
+    """Return the text of *path* without our entries, and with later changes of others."""
     if path.endswith(".tmpl"):
         left = text.without_block(now)
         return original if original is None and left == _BASE else left
@@ -345,7 +346,7 @@ def take_back(path: str, now: str, original: str | None, written: str | None) ->
 
 
 def find(prefix: Path) -> list[Containerd]:
-    """Return those whose program is on the host below *prefix*."""
+    """Return the containerds whose programs are on the host below *prefix*."""
     found = []
     running = {one.unit: one for one in daemon.running("containerd", prefix)}
     for usual in PLACES:
@@ -383,7 +384,7 @@ def programs(original: str, path: str) -> dict[str, str]:
 
 
 def _like(said: Said) -> Table:
-    """Return the runtime whose settings ours is to have: runc, else what is started instead."""
+    """Return the runtime whose settings ours copies: runc, or the one that is started instead."""
     entries = [said.runtimes.get(name, {}) for name in ("runc", said.default, *said.runtimes)]
     kinds = (one for one in entries if one.get("runtime_type") == containerd.RUNC)
     return next((one for one in kinds if not is_ours(text.binary(one))), {})
@@ -411,7 +412,7 @@ def _entries(said: Said, wanted: Wanted, engine: str) -> dict[str, Table]:
             for key in ("pod_annotations", "container_annotations")
         }
         entry = {**like, **shown, "runtime_type": containerd.RUNC}
-        # Always in one order, for a second registration to find nothing to do.
+        # A fixed order, so that a second registration finds nothing to change.
         made[name] = {**dict(sorted(entry.items())), "options": dict(sorted(options.items()))}
     return made
 

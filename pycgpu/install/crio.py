@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""CRI-O: runtimes in a file of ours, and what it makes of it (``crio config``)."""
+"""CRI-O: runtimes in a file of ours, and the configuration that it reads (``crio config``)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Crio:
         return (path,) if path else ()
 
     def plan(self, wanted: Wanted) -> list[Change]:
-        """Return the changes that make ours its runtimes, with what its default one has."""
+        """Return the changes that add our runtimes, with the settings of its default runtime."""
         import tomlkit
 
         like = settings(_like(self.look()))
@@ -78,7 +78,7 @@ class Crio:
         return [changed(self.prefix, self.own, made), *hook_files.plan(wanted, self.prefix)]
 
     def check(self, wanted: Wanted, before: object = None) -> None:
-        """Ask what it starts by each name; InstallError if that is not ours."""
+        """Check which program it starts by each name. InstallError: one is not ours."""
         said = self.look()
         for name in wanted.names:
             path = table(said, "runtimes", name).get("runtime_path")
@@ -91,7 +91,7 @@ class Crio:
             raise InstallError(f"crio: its default runtime is {said.get('default_runtime')!r}")
 
     def restart(self) -> str:
-        """Return the unit that reads what was changed when it starts."""
+        """Return the unit to restart, so that it reads the changes."""
         return "crio"
 
     def owns(self, path: str) -> bool:
@@ -100,13 +100,13 @@ class Crio:
 
 
 def find(prefix: Path) -> list[Crio]:
-    """Return the one whose program is on the host below *prefix*, if there is one."""
+    """Return the CRI-O whose program is on the host below *prefix*, if any."""
     path = program.find("crio", prefix)
     return [Crio(path, prefix)] if path else []
 
 
 def _like(said: Table) -> Table:
-    """Return the runtime that containers have had: the default, or else any that is not ours."""
+    """Return the runtime of containers so far: the default, or otherwise any that is not ours."""
     there = table(said, "runtimes")
     names = [str(said.get("default_runtime") or ""), "runc", "crun", *there]
     entries = (table(there, name) for name in names)

@@ -25,7 +25,7 @@ class Daemon(NamedTuple):
     unit: str
 
     def option(self, *names: str) -> str | None:
-        """Return what the command line gives for the option of *names*."""
+        """Return the command line's value of the option with these *names*."""
         for number, word in enumerate(self.words):
             name, equals, value = word.partition("=")
             if name in names:

@@ -32,11 +32,11 @@ class Docker:
         self.path = (self.named or DAEMON_JSON).lstrip("/")
 
     def left_out(self) -> str:
-        """Return nothing: what it has of runtimes holds for every container."""
+        """Return "": its runtimes are there for every container."""
         return ""
 
     def look(self) -> None:
-        """It cannot be asked what it has but while it runs, and then what it had at its start."""
+        """Return None: Docker only tells, while it runs, the runtimes that it had at its start."""
 
     def programs(self) -> dict[str, str]:
         """Return the programs of the runtimes that its file names."""
@@ -82,7 +82,7 @@ class Docker:
             raise InstallError(f"docker: {error}") from None
 
     def restart(self) -> str:
-        """Return the unit that reads what was changed when it starts."""
+        """Return the unit to restart, so that it reads the changes."""
         return "docker"
 
     def owns(self, path: str) -> bool:
@@ -111,7 +111,7 @@ def programs(text: str | None, path: str) -> dict[str, str]:
 
 
 def take_back(path: str, now: str, original: str | None) -> str | None:
-    """Return what *path* had before: without ours, and with what others changed since."""
+    """Return the text of *path* without our entries, and with later changes of others."""
     config, old = parsed(now, path), parsed(original, path)
     runtimes, old_runtimes = _runtimes(config, path), _runtimes(old, path)
     ours = [name for name, program in programs(now, path).items() if is_ours(program)]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-``python -m pycgpu.install.early install|upgrade [options]``: what would be refused, said at once.
+``python -m pycgpu.install.early install|upgrade [options]``: refuse early what would fail later.
 
-For scripts/install and scripts/upgrade.sh, before they build the tools: from the sources, by the
-standard library alone.
+scripts/install and scripts/upgrade.sh run it from the sources before they build the tools, so it
+uses the standard library only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..errors import CgpuError
 from . import installation, journal, upgrade_plan
 from .host import Host, this_host
 
-#: What a command takes, as ``cgpu install`` and ``cgpu upgrade`` declare it with a library that is
-#: not there yet: options with a value, and without.
+#: The options of ``cgpu install`` and ``cgpu upgrade``, with a value and without. The commands
+#: declare them with a library that is not installed yet.
 WITH_VALUE = {
     "install": ("--modules", "--name", "--ungranted"),
     "upgrade": ("--modules", "--trial", "--prove", "--tools"),
@@ -52,7 +52,7 @@ def _parse(command: str, words: Sequence[str]) -> argparse.Namespace:
 
 def check(arguments: Sequence[str], host: Host) -> None:
     """
-    Look for what would make the command fail, as far as it can be seen without building.
+    Look for what would make the command fail, as far as that is visible without building.
 
     Values are left to the command itself.
 
@@ -72,7 +72,7 @@ def check(arguments: Sequence[str], host: Host) -> None:
         return
     held = journal.read(host)
     if held.layer is not None:
-        # One that was cut short is first gone on with, or taken back, whatever is missing now.
+        # An interrupted upgrade is first completed or undone, whatever is missing now.
         return
     options = upgrade_plan.options_of(held, given.modules)
     if not options.agent:

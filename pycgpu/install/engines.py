@@ -22,7 +22,7 @@ class Engine(Protocol):
         """Return why there is nothing to register with it, or nothing."""
 
     def look(self) -> Any:
-        """Return what it has now, for :meth:`check`."""
+        """Return its present configuration, for :meth:`check`."""
 
     def programs(self) -> dict[str, str]:
         """Return the programs of the runtimes that it tells of, ours too, by name."""
@@ -31,16 +31,16 @@ class Engine(Protocol):
         """Return the name of its default runtime, where it tells that."""
 
     def behind(self) -> tuple[str, ...]:
-        """Return what it starts containers with, where it names that."""
+        """Return the programs with which it starts containers, where it names them."""
 
     def plan(self, wanted: Wanted) -> list[Change]:
         """Return the changes that make ours its runtimes."""
 
     def check(self, wanted: Wanted, before: Any = None) -> None:
-        """Ask whether it has ours; InstallError with what is missing if not."""
+        """Check that it has our runtimes. InstallError: the message names what is missing."""
 
     def restart(self) -> str:
-        """Return the unit that reads what was changed when it starts, or nothing."""
+        """Return the unit to restart, so that it reads the changes; "" if none."""
 
     def owns(self, path: str) -> bool:
         """Tell whether a file of the record is one of its."""

@@ -51,7 +51,7 @@ def this_host() -> Host:
 
 
 def execute(command: list[str]) -> str:
-    """Run *command*; InstallError with the last line of what it said when it fails."""
+    """Run *command*. InstallError: it failed; the message is the last line of its output."""
     environment = {**os.environ, "LC_ALL": "C"}
     environment["PATH"] = f"{environment.get('PATH', '')}:/usr/sbin:/sbin"
     try:

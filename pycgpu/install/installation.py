@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-Install the module and all that belongs to it on a host, and take every bit of it back.
+Install the module and all that belongs to it on a host, and remove all of it again.
 
 An installation is a list of steps, each of which can undo itself. Before a step is taken it is
-written to the journal; a failure undoes what was done, and :func:`uninstall` undoes the journal
-from its end. What stood in a file before is in the journal too.
+written to the journal. A failure undoes the steps so far, and :func:`uninstall` undoes the journal
+from its end. The journal also has the former contents of files.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ PLACED = "lib/modules/{release}/updates/cgpu"
 STAGED = "var/lib/cgpu/staged"
 MODULES_LOAD = "etc/modules-load.d/cgpu.conf"
 MODPROBE = "etc/modprobe.d/cgpu.conf"
-#: What containers had of the cards, as `cgpu usage --record` writes it.
+#: The record of containers' usage, which `cgpu usage --record` writes.
 RECORD = "var/lib/cgpu/usage"
-#: What is left behind by use: by the hook, the runtime, the agent and ``cgpu cdi``.
+#: Files that the hook, the runtime, the agent and ``cgpu cdi`` leave.
 LEFTOVERS = (
     "run/cgpu",
     "var/lib/cgpu",
@@ -66,20 +66,20 @@ class Options(NamedTuple):
     """
     What to install.
 
-    dkms: build by DKMS, so that the next kernel gets the module too; else for the running kernel.
+    dkms: build by DKMS, so that the next kernel gets the module too; otherwise only for this one.
     modules: a directory with modules that are built already, or None; implies no DKMS.
-    runtimes: register with the container engines that are here; else only the programs are put
-        there, for CDI.
+    runtimes: register with the container engines that are here; otherwise only place the
+        programs, for CDI.
     names, default: as in :class:`pycgpu.install.registration.Options`; no names: those that
         :func:`pycgpu.install.registration.names_free` gives.
     exporter: run the exporter as a service.
     usage: record what containers have of the cards, as a service.
     load: load the module at once.
-    agent: no module at all; the agent as a service in its place.
+    agent: install the agent as a service instead of the module.
     cgpu: the program that services start.
     ungranted: what a container without a grant may do: allow, refuse, asked, or a share as 10%.
-    or_agent: the agent where no module can be built or loaded.
-    because: why the agent, in a line.
+    or_agent: use the agent where no module can be built or loaded.
+    because: the reason for the agent, in a line.
     restart: have the engines read what was changed, at once.
     """
 
@@ -99,7 +99,7 @@ class Options(NamedTuple):
     restart: bool = False
 
 
-#: What says of a failure that it has left no trace.
+#: The end of the message of a failure that has changed nothing.
 _UNCHANGED = "; nothing was changed"
 
 
@@ -136,7 +136,7 @@ def check(options: Options, host: Host) -> None:
 
 
 def settled(options: Options, host: Host, say: Callable[[str], None]) -> Options:
-    """Return what is to be installed, as far as that is seen before anything is changed."""
+    """Return the final options, as far as they can be known before anything is changed."""
     if options.or_agent and not options.agent and not journal.exists(host):
         try:
             check_modules(options, host)
@@ -237,7 +237,7 @@ def _runtime(options: Options, host: Host) -> Step:
     except InstallError as error:
         raise InstallError(f"{error}: install one, or give --no-runtimes") from None
     names = list(options.names or registration.names_free(host.prefix))
-    # What an engine does not take is seen before anything is built.
+    # Find out what an engine rejects before anything is built.
     registration.plan(registration.Options(engines, tuple(names), options.default), host.prefix)
     shown = f"register the runtime with {', '.join(engines)}, as {' and '.join(names)}"
     data = {"engines": list(engines), "names": names, "default": options.default}
@@ -252,7 +252,7 @@ def tree(version: str) -> Step:
 
 
 def stage(host: Host) -> Step:
-    """Return the step that builds the modules for the running kernel, beside the host's."""
+    """Return the step that builds the modules for the running kernel, apart from the host's."""
     data = {"path": STAGED, "source": str(module_build.sources())}
     return Step("stage", f"build the modules for {host.release}", data)
 
@@ -350,9 +350,9 @@ def _install(options: Options, host: Host, say: Callable[[str], None]) -> list[s
 
 def _restart(host: Host, done: list[Step], say: Callable[[str], None]) -> None:
     """
-    Restart engines whose containers go on meanwhile; what is left over stays in the steps.
+    Restart engines whose containers keep running meanwhile; the others stay in the steps.
 
-    Docker's do so only where it is configured for that.
+    Docker's containers keep running only where it is configured for that.
     """
     for step in done:
         left = []
@@ -481,7 +481,7 @@ def unload(host: Host, held: Journal, say: Callable[[str], None] = lambda line: 
     for step in stopped:
         say(f"undo: {step.shown}")
         undo(host, step)
-    # First what may be refused: while the module is in use, nothing else has been touched.
+    # Unloading comes first: if it fails because the module is in use, nothing else has changed.
     try:
         undo(host, Step("load", "", {}))
     except InstallError as error:
@@ -515,7 +515,7 @@ def plan_uninstall(host: Host, force: bool = False) -> list[Step]:
 
 def left_by_use(host: Host, purge: bool = False) -> tuple[list[Path], list[Path]]:
     """
-    Return what came to be by use: the files that an uninstallation removes, and those it keeps.
+    Return files made in use: those that an uninstallation removes, and those that it keeps.
 
     Args:
         purge: keep nothing.
@@ -524,7 +524,7 @@ def left_by_use(host: Host, purge: bool = False) -> tuple[list[Path], list[Path]
     record = host.prefix / RECORD
     if purge or not record.exists():
         return found, []
-    # The record is somebody's bill: all else of its directory goes.
+    # Keep the record, because bills may depend on it, and remove the rest of its directory.
     gone = [path for path in found if path not in record.parents]
     return gone + sorted(path for path in record.parent.iterdir() if path != record), [record]
 
@@ -536,15 +536,15 @@ def uninstall(
     purge: bool = False,
 ) -> None:
     """
-    Leave the host as it was before the installation, but for the record of usage.
+    Restore the host as it was before the installation, except for the record of usage.
 
     Args:
-        force: also where containers were created with our runtime; which, it says.
+        force: also where containers were created with our runtime; they are listed.
         purge: remove the record, too.
 
     Raises:
-        InstallError: containers or readers hold the module, and nothing was changed; or what
-            could not be undone, and a second run goes on from there.
+        InstallError: containers or readers hold the module, and nothing was changed; or a step
+            could not be undone, and a second run continues there.
     """
     with journal.alone(host):
         steps = plan_uninstall(host, force)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-What of cgpu is installed on a host, step by step, and what is under way.
+The journal: which steps of an installation are done on a host, and which are under way.
 
-The journal is written before a step is taken and again when it is done, each time by a rename, so
-that whoever finds it after a crash knows what to undo. An upgrade is a :class:`Layer` on top of
-the installation until it has proved itself; then both become one.
+The journal is written before a step is taken and again when it is done, each time by a rename. So
+after a crash it tells what to undo. An upgrade is a :class:`Layer` on top of the installation
+until it has proved itself; then both become one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .host import Host
 from .step import Step, make_directories, remove_directories
 
 PATH = "var/lib/cgpu/installation.json"
-#: Locked while an installation changes; a directory that every host has, for no file shall stay.
+#: Locked while an installation changes. Every host has this directory, so no lock file stays.
 LOCKED = "run"
-#: How long somebody else's installation is waited for.
+#: How long to wait for another installation.
 PATIENCE_S = 10.0
 
 #: Stages of a layer: files may be half written; all are, and the modules may be taken.
@@ -34,10 +34,10 @@ class Layer(NamedTuple):
     """
     An upgrade that is under way.
 
-    version: what it leads to.
+    version: the new version.
     way: ``hot``, ``cold`` or ``files``.
     stage: PLACING or PLACED.
-    steps: its own steps, each of which restores what the installation below it had.
+    steps: its own steps; undoing one restores what the installation below it had.
     """
 
     version: str
@@ -48,9 +48,9 @@ class Layer(NamedTuple):
 
 class Journal(NamedTuple):
     """
-    version: what is installed.
+    version: the installed version.
     made: directories that were made for the journal itself.
-    steps: by undoing which, from the end, everything is taken back.
+    steps: the steps of the installation; undoing all from the end removes it.
     layer: the upgrade that is under way.
     retired: steps of an earlier version which are still to be undone.
     """
@@ -64,10 +64,10 @@ class Journal(NamedTuple):
 
 def read(host: Host) -> Journal:
     """
-    Return what is installed.
+    Return the journal.
 
     Raises:
-        InstallError: nothing is, or the journal cannot be read.
+        InstallError: nothing is installed, or the journal cannot be read.
     """
     try:
         held = json.loads((host.prefix / PATH).read_text())
@@ -115,7 +115,7 @@ def write(host: Host, journal: Journal) -> None:
 
 
 def forget(host: Host, journal: Journal) -> None:
-    """Remove the journal, and the directories that were made for it as far as they are empty."""
+    """Remove the journal, and the directories that were made for it if they are empty."""
     path = host.prefix / PATH
     path.unlink(missing_ok=True)
     path.with_name(path.name + ".cgpu").unlink(missing_ok=True)
@@ -125,13 +125,13 @@ def forget(host: Host, journal: Journal) -> None:
 @contextmanager
 def alone(host: Host) -> Iterator[None]:
     """
-    Let nobody else install, upgrade or uninstall meanwhile.
+    Exclude other installations, upgrades and uninstallations.
 
-    The lock is inherited by the commands that are run: one that outlives a killed installation
-    keeps the next one out until it has ended.
+    Commands that are run inherit the lock. If one outlives a killed installation, the next
+    installation waits until it has ended.
 
     Raises:
-        InstallError: somebody is at it.
+        InstallError: another process holds the lock.
     """
     directory = os.open(host.prefix / LOCKED, os.O_RDONLY | os.O_DIRECTORY)
     os.set_inheritable(directory, True)

@@ -2,9 +2,9 @@
 """
 The part of the kernel door that stays while the code behind it is replaced.
 
-``cgpu_km`` holds the hooked files and the tree; ``cgpu_core_<version>`` decides, and another one
-can take its place: ``/proc/cgpu_km/upgrade`` says which runs and takes ``switch <module>
-<milliseconds>``, ``accept`` and ``revert``.
+``cgpu_km`` holds the hooked files and the tree. ``cgpu_core_<version>`` decides, and another
+version can replace it. ``/proc/cgpu_km/upgrade`` shows the running one, and takes ``switch
+<module> <milliseconds>``, ``accept`` and ``revert``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NODE = "upgrade"
 CORE = "cgpu_core_"
 _NONE = "-"
 
-#: What the door is told. ACCEPT ends a trial, REVERT goes back at once.
+#: Commands to the door. ACCEPT ends a trial, REVERT goes back at once.
 ACCEPT, REVERT = "accept", "revert"
 
 _REASONS = {
@@ -71,7 +71,7 @@ class Door(NamedTuple):
 
 
 def read(root: str = procfs.KERNEL_DOOR) -> Door | None:
-    """Return what the door says; None where no door is that can change its core."""
+    """Return the door's state; None: no door is there that can change its core."""
     path = f"{root}/{NODE}"
     if not Path(path).exists():
         return None
@@ -103,10 +103,10 @@ def read(root: str = procfs.KERNEL_DOOR) -> Door | None:
 
 def switch(core: str, trial_ms: int) -> str:
     """
-    Return what tells the door to hand the state to *core*, which stands by.
+    Return the command by which the door hands its state to the loaded *core*.
 
     Args:
-        trial_ms: after so many milliseconds without ACCEPT the door goes back by itself.
+        trial_ms: the time after which the door goes back by itself without ACCEPT.
     """
     return f"switch {core} {trial_ms}"
 
@@ -159,7 +159,7 @@ def find(directory: Path) -> dict[str, str]:
 
 
 def inspect(files: dict[str, str], run: Callable[[list[str]], str]) -> Built:
-    """Return what the modules say of themselves; *run* executes a command."""
+    """Return the modules' own metadata; *run* executes a command."""
     (core,) = cores(set(files))
 
     def field(name: str) -> str:
@@ -179,7 +179,7 @@ def inspect(files: dict[str, str], run: Callable[[list[str]], str]) -> Built:
 
 def obstacles(door: Door | None, built: Built, release: str, secure_boot: bool) -> list[str]:
     """
-    Return why *built* cannot take the place of what runs under running containers.
+    Return why *built* cannot replace the running core under running containers.
 
     Args:
         release: the running kernel's.

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 """
-The programs that engines start, and those that users wait for, as texts: with as little of Python
-as possible.
+The texts of the programs that engines start, and of those that users wait for. They load as little
+of Python as possible.
 
--I and -S leave out site-packages and the user's environment: 3 ms less a start, and nothing that
-a tenant could set reaches a process of root's. The hook uses ``posix`` where others use ``os``: the
-same functions, without the 1 ms that importing ``os`` takes. The runtime is a shell script first:
-``start``, ``state``, ``kill`` and ``delete`` need nothing of ours, and a shell is there in a tenth
-of the time.
+-I and -S leave out site-packages and the user's environment. That saves 3 ms a start, and a
+tenant's environment does not reach a process of root. The hook uses ``posix`` instead of ``os``,
+because it has the same functions without the 1 ms that importing ``os`` takes. The runtime begins
+as a shell script: ``start``, ``state``, ``kill`` and ``delete`` need no code of ours, and a shell
+starts in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 
 from ..oci import runtime
 
-#: Where they are, and what is beside them.
+#: The directory of the programs and their files.
 LIBRARY = "usr/lib/cgpu"
 _NAME = "cgpu-container-runtime"
 RUNTIME = f"{LIBRARY}/{_NAME}"
 HOOK = f"{LIBRARY}/cgpu-hook"
 _LOOP = "for runtime in "
-#: Of a first line that every kernel reads whole; it takes what stands before a space alone.
+#: The length of a ``#!`` line that every kernel reads whole. A space would end its path.
 _LONGEST = 127
-#: Name, module, and the first word from which on it takes the short way; None: always.
+#: Name, module, and the first word that makes a tool take the fast path; None: always.
 TOOLS = (("cgpu", "start", "run"), ("cgpu-smi", "smi", None))
 
 
@@ -46,7 +46,7 @@ def tool_program(
     interpreter: str, packages: Sequence[str], module: str, word: str | None = None
 ) -> str:
     """
-    Return one of :data:`TOOLS`, which waits for ``site`` where it does without.
+    Return the program of one of :data:`TOOLS`, which loads ``site`` only if it needs it.
 
     Args:
         interpreter: Python of the virtual environment, by its absolute path.
@@ -64,7 +64,7 @@ def tool_program(
 
 
 def write_tools(directory: str) -> None:
-    """Write :data:`TOOLS` in the place of what pip has made in *directory*."""
+    """Replace the scripts that pip has made in *directory* by :data:`TOOLS`."""
     paths = sysconfig.get_paths()
     packages = list(dict.fromkeys((paths["purelib"], paths["platlib"])))
     for name, module, word in TOOLS:
@@ -82,7 +82,7 @@ def hook_program(interpreter: str, package: str, words: Sequence[str] = ()) -> s
         package: the directory that holds pycgpu.
         words: options before those of the command line.
     """
-    # What an interpreter cleans up at its end, the kernel does for a process of this length.
+    # _exit skips the interpreter's clean-up: the kernel cleans up after so short a process.
     return (
         f"{_first_lines(interpreter)}"
         "import posix, sys\n"
@@ -139,7 +139,7 @@ prepared "$@"
 
 
 def behind(text: str) -> list[str]:
-    """Return what a runtime's program starts, the first that exists."""
+    """Return the programs of which a runtime's program starts the first that exists."""
     lines = (line for line in text.splitlines() if line.startswith(_LOOP))
     return shlex.split(next(lines, _LOOP).removeprefix(_LOOP).removesuffix("; do"))
 
@@ -151,8 +151,8 @@ def is_ours(path: str) -> bool:
 
 def runtime_of(engine: str) -> str:
     """
-    Return the program of an engine that names what its containers are started with.
+    Return the path of the runtime for an engine that names the programs behind it.
 
-    What stands behind is part of the program, and two engines may name two.
+    Each such engine has a file of its own, because the programs behind it are part of its text.
     """
     return f"{LIBRARY}/{engine}/{_NAME}"

@@ -31,7 +31,7 @@ def missing_tools(prefix: Path, release: str) -> list[str]:
     if clang is not None:
         wanted = {"make": ("make",)}
         wanted |= {pkg: (tool, f"{tool}-{clang}") for pkg, tool in _CLANGS.items()}
-    # A user who only looks may lack root's directories in PATH.
+    # A user without root's privileges may lack root's directories in PATH.
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     return [
         package
@@ -57,7 +57,7 @@ def clang_version(prefix: Path, release: str) -> int | None:
 
 
 def products(directory: str, names: list[str]) -> set[str]:
-    """Say to :func:`shutil.copytree` what is not a source of the module."""
+    """Tell :func:`shutil.copytree` which files are no sources of the module."""
     ignored = shutil.ignore_patterns(
         *("*.o", "*.ko", "*.mod", "*.mod.c", ".*", "*.symvers", "modules.order"),
         *("have.h", "*.have", "*.have.log"),

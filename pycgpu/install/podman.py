@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Podman: runtimes in a file of ours, and what it makes of it (``podman info``)."""
+"""Podman: runtimes in a file of ours, and the configuration that it reads (``podman info``)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Podman:
         self.prefix = prefix
 
     def left_out(self) -> str:
-        """Return nothing: what it has of runtimes holds for every container."""
+        """Return "": its runtimes are there for every container."""
         return ""
 
     def look(self) -> None:
@@ -67,7 +67,7 @@ class Podman:
         return changes + hook_files.plan(wanted, self.prefix)
 
     def check(self, wanted: Wanted, before: object = None) -> None:
-        """Ask what it starts by each name; InstallError if that is not ours."""
+        """Check which program it starts by each name. InstallError: one is not ours."""
         for name in wanted.names if self.prefix == Path("/") else ():
             path = self._runtime("--runtime", name)
             if path != wanted.program(self.name):
@@ -86,6 +86,6 @@ class Podman:
 
 
 def find(prefix: Path) -> list[Podman]:
-    """Return the one whose program is on the host below *prefix*, if there is one."""
+    """Return the Podman whose program is on the host below *prefix*, if any."""
     path = program.find("podman", prefix)
     return [Podman(path, prefix)] if path else []

@@ -79,7 +79,7 @@ def _containerds(host: Host, engine: Containerd, name: str) -> Iterator[Held]:
 
 
 def _names(runtime: Any, name: str) -> bool:
-    """Tell whether what containerd keeps of a runtime, encoded options too, names a program."""
+    """Tell whether containerd's record of a runtime, with its encoded options, names a program."""
     if isinstance(runtime, dict):
         return any(_names(value, name) for value in runtime.values())
     if not isinstance(runtime, str):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Engines' programs: where they are on a host, and what they say when they are asked."""
+"""Engines' programs: their paths on a host, and their output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def find(name: str, prefix: Path) -> str | None:
     """Return where a program is on the host below *prefix*: a path of this process's."""
     folders = [str(prefix / folder) for folder in FOLDERS]
     if prefix == Path("/"):
-        # Whoever installs may have engines elsewhere, and may lack root's folders.
+        # The user may have engines elsewhere, and may lack root's folders in PATH.
         folders = [os.environ.get("PATH", ""), *folders]
     return shutil.which(name, path=":".join(folders))
 
@@ -29,5 +29,5 @@ def there(path: str, prefix: Path) -> str | None:
 
 
 def refused(engine: str, said: str, remedy: str) -> InstallError:
-    """Return the error of an engine that has not taken what was written for it."""
+    """Return the error of an engine that rejects the file written for it."""
     return InstallError(f"{engine}: {said}; {remedy}")

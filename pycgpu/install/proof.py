@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-Whether code that has just taken over holds what the former held: containers, promises, charges.
+Whether a core that has just taken over holds the former one's containers, promises and charges.
 
-Containers work meanwhile, so a charge may be another one a moment later; what cannot have changed
-is compared exactly, what can by the bounds that hold for every ledger.
+Containers run meanwhile, so a charge may differ a moment later. Values that cannot change are
+compared exactly, others by the bounds that hold for every ledger.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Snapshot(NamedTuple):
     """
     The tree at one moment.
 
-    cards: card to its settings.
-    shares: (card, full id) to what the container has.
+    cards: the settings by card.
+    shares: the container's values by (card, full id).
     """
 
     cards: dict[int, tuple[object, ...]]
@@ -79,11 +79,11 @@ def take(root: str) -> Snapshot:
 
 def differences(before: Snapshot, after: Snapshot, ended: set[str], changed: bool) -> list[str]:
     """
-    Return what *after* has lost of *before*, a line each.
+    Return a line for each thing in *before* that *after* lacks.
 
     Args:
         ended: ids of containers that have been destroyed between the two.
-        changed: somebody has written to the tree meanwhile, so settings may differ.
+        changed: another process has written to the tree meanwhile, so settings may differ.
     """
     lost = []
     for card, settings in before.cards.items():
@@ -129,7 +129,7 @@ def _sum(card: int, root: str) -> str:
                     raise
         sweeps.add((used, *charged))
         if sum(charged) == used or len(sweeps) > 1:
-            # It adds up, or containers allocate between our reads and nothing can be told.
+            # The sum is right, or containers allocate between our reads and no verdict is possible.
             return ""
     return f"{used} bytes are charged, its containers' {sum(charged)}"
 

@@ -2,10 +2,9 @@
 """
 Register runtime and hook with the container engines of a host, and take both back.
 
-:func:`plan` says which files would change and how; :func:`register` makes the changes and asks each
-engine whether it has our runtime now: if not, everything is put back. What stood there before is
-kept in a record, so that :func:`undo` gives it back; whoever changed an entry in the meantime keeps
-the change.
+:func:`plan` says which files would change and how. :func:`register` makes the changes and asks each
+engine whether it has our runtime now. If one has not, all changes are undone. A record keeps the
+former texts, which :func:`undo` restores, except for entries that others have changed since.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _PROGRAMS = (RUNTIME, HOOK, *map(runtime_of, NAMES))
 
 class Options(NamedTuple):
     """
-    engines: which to register with, of :data:`pycgpu.install.engines.NAMES`.
-    name: what users write after ``--runtime=``; further names may stand for the same.
+    engines: the engines to register with, of :data:`pycgpu.install.engines.NAMES`.
+    name: the name that users write after ``--runtime=``; other names may mean the same.
     default: make it the default runtime of Docker, containerd and CRI-O.
     logs: files that the hook writes.
-    runtimes: what is executed behind ours, the first that exists; what an engine names itself goes
-        before runc and crun.
+    runtimes: candidates for the runtime behind ours, of which the first that exists is executed;
+        one that an engine names comes before runc and crun.
     hooks_d: also give Podman and CRI-O the hook for every container, whatever its runtime.
     """
 
@@ -68,7 +67,7 @@ def need_engines(prefix: Path = Path("/")) -> tuple[str, ...]:
     Return the names of the engines of the host.
 
     Raises:
-        InstallError: there is none; with where was looked, and what was seen and cannot be used.
+        InstallError: none is there; the message says where it looked, and what cannot be used.
     """
     here = engines_here(prefix)
     if here:
@@ -88,10 +87,10 @@ def left_out(names: tuple[str, ...], prefix: Path = Path("/")) -> list[str]:
 
 def names_free(prefix: Path = Path("/")) -> tuple[str, ...]:
     """
-    Return the names that nobody's runtime has here: ours, and ``nvidia`` where no toolkit is.
+    Return the free names for our runtime: ours, and ``nvidia`` on a host without the toolkit.
 
-    Vendors' documents print ``--runtime=nvidia``. Where NVIDIA's container toolkit is, the name is
-    its own until somebody says otherwise.
+    Vendors' documents print ``--runtime=nvidia``. Where NVIDIA's container toolkit is installed, it
+    keeps that name unless the operator decides otherwise.
     """
     found = engines.find(prefix)
     named = any("nvidia" in _former(engine, prefix) for engine in found)
@@ -110,11 +109,11 @@ def has_files(engine: Engine, prefix: Path = Path("/")) -> bool:
 
 def plan(options: Options, prefix: Path = Path("/")) -> list[Change]:
     """
-    Return the changes that installing takes; none for what is there already.
+    Return the changes that an installation needs, without those that are made already.
 
     Raises:
-        InstallError: an engine is not here or does not take its own files, a configuration cannot
-            be read or holds an entry of someone else's, or our runtime has none to start.
+        InstallError: an engine is not here or rejects its own files, a configuration cannot be
+            read or has another's entry by our name, or our runtime has none to start.
     """
     return _plan(options, _chosen(options, prefix), prefix)
 
@@ -155,7 +154,7 @@ def _chosen(options: Options, prefix: Path) -> list[Engine]:
 def _wanted(
     options: Options, chosen: list[Engine], prefix: Path
 ) -> tuple[Wanted, dict[str, tuple[str, ...]]]:
-    """Return what the engines are to have, and what those start that name it themselves."""
+    """Return the entries for all engines, and the programs behind by engines that name them."""
     # containerd shows a runtime only the annotations that it is told of.
     annotations = tuple(f"{prefix}*" for prefix in (OPERATOR, *ANNOTATION_PREFIXES))
     wanted = Wanted(options.names, options.default, annotations, options.hooks_d)
@@ -192,7 +191,7 @@ def _is_toolkit(path: str) -> bool:
 
 
 def _former(engine: Engine, prefix: Path) -> dict[str, str]:
-    """Return the programs of others' runtimes, also of those whose names are ours now."""
+    """Return the programs of others' runtimes, also of those whose names we took over."""
     there = {} if engine.left_out() else engine.programs()
     found = {name: path for name, path in there.items() if not is_ours(path)}
     for path, (original, _) in _record(prefix).items():
@@ -263,10 +262,10 @@ def register(options: Options, prefix: Path = Path("/")) -> list[Change]:
 
 def apply(changes: list[Change], prefix: Path = Path("/")) -> None:
     """
-    Make *changes*, and remember what stood there before the first of them.
+    Make *changes*, and record the text of each file before its first change.
 
     Raises:
-        InstallError: a file cannot be written; those before it are put back.
+        InstallError: a file cannot be written; earlier files are restored.
     """
     record = _record(prefix)
     for change in changes:
@@ -290,7 +289,7 @@ def _put_back(done: list[Change], prefix: Path) -> None:
 
 
 def apply_one(change: Change, prefix: Path = Path("/")) -> None:
-    """Make one change, whose former text somebody else remembers; OSError if it cannot be."""
+    """Make one change; the caller keeps the former text. OSError: it cannot be made."""
     write(prefix / change.path, change.after, change.mode)
 
 
@@ -327,7 +326,7 @@ def undo(changes: list[Change], prefix: Path = Path("/")) -> None:
 
 
 def renewed(options: Options, prefix: Path = Path("/")) -> list[Change]:
-    """Return the changes of our programs alone: what the engines have in their files stays."""
+    """Return the changes of our programs alone; the engines' files stay."""
     changes = plan(options._replace(engines=()), prefix)
     there = [name for name in engines_here(prefix) if (prefix / runtime_of(name)).exists()]
     for name in there:
@@ -337,7 +336,7 @@ def renewed(options: Options, prefix: Path = Path("/")) -> list[Change]:
 
 
 def restart_commands(changes: list[Change], prefix: Path = Path("/")) -> list[str]:
-    """Return the shell commands that make the engines read what changed."""
+    """Return the shell commands that make the engines read the changes."""
     paths = [change.path for change in changes]
     units = [engine.restart() for engine in engines.find(prefix) if any(map(engine.owns, paths))]
     return [f"systemctl restart {shlex.quote(unit)}" for unit in units if unit]
@@ -345,7 +344,7 @@ def restart_commands(changes: list[Change], prefix: Path = Path("/")) -> list[st
 
 def _record(prefix: Path) -> dict[str, Entry]:
     record = docker.parsed(read(prefix / RECORD), RECORD)
-    # Of 0.1.0 it has only what was there before.
+    # A record of 0.1.0 only has the text from before.
     return {
         path: Entry(one["before"], one["after"]) if isinstance(one, dict) else Entry(one, None)
         for path, one in record.items()

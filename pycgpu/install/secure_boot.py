@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-Secure Boot: only signed modules load, and whose signatures count.
+Secure Boot: only signed modules load, and only enrolled keys count.
 
-DKMS signs with the key that its framework.conf names, on Ubuntu with that of shim-signed, else with
-one of its own. Which of them the machine's owner has enrolled, mokutil says.
+DKMS signs with the key that its framework.conf names. Without one it uses shim-signed's key on
+Ubuntu, and its own elsewhere. mokutil tells which of them the machine's owner has enrolled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import InstallError
 
-#: Certificates that are in nobody's configuration: Ubuntu's, and DKMS's own.
+#: Certificates that no configuration names: Ubuntu's, and DKMS's own.
 CERTIFICATES = ("var/lib/shim-signed/mok/MOK.der", "var/lib/dkms/mok.pub")
 _CONFIGURED = ("etc/dkms/framework.conf", "etc/dkms/framework.conf.d/*.conf")
 _VARIABLES = "sys/firmware/efi/efivars"
@@ -99,7 +99,7 @@ def _fingerprint(path: Path) -> str:
 
 
 def remedy(prefix: Path, release: str) -> str:
-    """Return what enrols the key of DKMS's signatures."""
+    """Return how to enrol the key of DKMS's signatures."""
     found = certificates(prefix, release)
     if found:
         path = f"/{found[0].relative_to(prefix)}"

@@ -129,11 +129,11 @@ ACTION=="bind", SUBSYSTEM=="pci", DRIVER=="nvidia", RUN+="{cgpu} device-nodes"
 """
 _TEXTS = {MODULE: _MODULE, EXPORTER: _EXPORTER, AGENT: _AGENT, USAGE: _USAGE, PARKD: _PARKD}
 
-#: Services whose programs are the package's own: they hold its files, and events of the tree.
+#: Services that run the package's own programs: they keep its files and the tree's events open.
 OWN = (EXPORTER, USAGE, AGENT, PARKD)
 
 
-#: What udev does when the driver comes.
+#: The udev rules for when the driver is loaded.
 RULES_D = "etc/udev/rules.d/70-cgpu.rules"
 
 

@@ -2,8 +2,8 @@
 """
 The steps of an installation: what each does to a host, and how it is undone.
 
-A step is plain data, so that a journal can hold it. Undoing what was never done, or is undone
-already, is no error.
+A step is plain data, so that a journal can hold it. Undoing a step that was never taken, or that is
+undone already, is no error.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .host import Host
 
 UNITS = "etc/systemd/system"
 DKMS = "var/lib/dkms/cgpu"
-#: Where what an upgrade overwrites is kept until it has proved itself.
+#: The copies of files that an upgrade overwrites, kept until it has proved itself.
 KEPT = "var/lib/cgpu/kept"
 _DRAFT = ".cgpu-new"
 #: A file of the tree that somebody reads keeps the modules loaded for that moment.
 _READERS_S = 1.0
 _PAUSE_S = 0.05
 
-#: What fits JSON, for a step is kept in the journal.
+#: Values that JSON can hold, because a step is kept in the journal.
 Data = dict[str, Any]
 
 
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 def write_file(path: str, text: str, prefix: Path) -> Step:
-    """Return the step that writes a file, and that puts back what stands there now."""
+    """Return the step that writes a file, and whose undoing restores the present text."""
     target = prefix / path
     before = target.read_text() if target.exists() else None
     return Step("file", f"write /{path}", {"path": path, "text": text, "before": before})
@@ -67,12 +67,12 @@ def _undo_file(host: Host, data: Data) -> None:
 
 
 def _draft(target: Path) -> Path:
-    """Return where a file is written before it takes its place; nobody reads such a name."""
+    """Return the path of the draft that replaces *target*; no program reads such a name."""
     return target.with_name(target.name + _DRAFT)
 
 
 def _replace(target: Path, content: bytes) -> None:
-    # A link stays one: what it leads to is replaced.
+    # A link stays; its target is replaced.
     target = target.resolve()
     draft = _draft(target)
     draft.write_bytes(content)
@@ -122,7 +122,7 @@ def _remove_core(host: Host, version: str) -> None:
 
 
 def dkms_modules(host: Host, version: str) -> Path:
-    """Return where DKMS keeps what it built of *version* for the running kernel."""
+    """Return the directory of DKMS's modules of *version* for the running kernel."""
     return host.prefix / DKMS / version / host.release / os.uname().machine / "module"
 
 
@@ -242,7 +242,7 @@ def _lead(link: Path, to: str) -> None:
     draft = _draft(link)
     draft.unlink(missing_ok=True)
     draft.symlink_to(to)
-    # Whoever starts a tool meanwhile finds the former or the new one, whole.
+    # A user who starts a tool meanwhile gets the old or the new one, complete.
     draft.rename(link)
 
 
@@ -274,7 +274,7 @@ def _undo_service(host: Host, data: Data) -> None:
 def _do_load(host: Host, data: Data) -> None:
     host.run(["modprobe", "cgpu_km"])
     if not kernel_door.cores(host.loaded):
-        # modprobe is silent about what it fails to load beside a module.
+        # modprobe does not report a further module that it fails to load.
         host.run(["modprobe", "cgpu-core"])
     # The bridge wants a driver that is loaded; without it memory is limited all the same.
     if "nvidia" in host.loaded:
@@ -307,7 +307,7 @@ def _undo_load(host: Host, data: Data) -> None:
             host.tell(kernel_door.REVERT, str(host.tree))
         door = kernel_door.read(str(host.tree))
         running = door.running if door else None
-    # First what a container keeps: it is refused while nothing has gone yet.
+    # Cores first: if containers hold the running one, its refusal leaves the doors loaded.
     cores = sorted(kernel_door.cores(loaded), key=lambda name: name == running)
     gone: list[str] = []
     try:
@@ -401,7 +401,7 @@ def remove_directories(made: Iterable[str], prefix: Path) -> None:
         except FileNotFoundError:
             continue
         except OSError:
-            # Somebody else has put something there since.
+            # Others have put files there since.
             return
 
 
@@ -411,12 +411,12 @@ def do(host: Host, step: Step) -> None:
 
 
 def undo(host: Host, step: Step) -> None:
-    """Undo a step, also one that was cut short or is undone already."""
+    """Undo a step, also one that was interrupted or is undone already."""
     _UNDO[step.kind](host, step.data)
 
 
 def take_back(host: Host, done: list[Step]) -> list[str]:
-    """Undo the steps, the last first; return what could not be undone."""
+    """Undo the steps, the last first; return the errors of those that could not be undone."""
     left = []
     for step in reversed(done):
         try:

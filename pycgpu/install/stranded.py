@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-Containers that were created with our runtime, which engines keep by its name.
+Containers that were created with our runtime, whose name engines keep.
 
-Without it no such container starts or takes an `exec`, and a Docker whose default it was starts
-none at all until it has read its file anew. So engines are asked before the runtime goes, and told
-when it has gone.
+Without the runtime no such container starts or takes an `exec`. A Docker whose default it was
+starts no container at all until it has reloaded its file. So engines are asked before the runtime
+is removed, and told afterwards.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .host import Host
 from .pods import Held
 
 DOCKER_ROOT = "var/lib/docker"
-#: What all programs of ours that engines start are called, with an engine's name or without.
+#: The name of all our programs that engines start, in a directory of an engine's name or not.
 PROGRAM = "cgpu-container-runtime"
 _RELOAD_S = 10.0
 _AT_ONCE = 100
 
 
 def containers(host: Host) -> list[Held]:
-    """Return the containers, stopped ones too, whose runtime goes when ours is taken back."""
+    """Return the containers, stopped ones too, that lose their runtime with an uninstallation."""
     dockers, podmans = _going(host)
     return [
         *(_stranded(host, "docker", "{{.HostConfig.Runtime}}", dockers) if dockers else ()),
@@ -39,7 +39,7 @@ def containers(host: Host) -> list[Held]:
 
 
 def refusal(found: list[Held]) -> str:
-    """Return why nothing is uninstalled, with what to do."""
+    """Return why nothing is uninstalled, and the remedy."""
     count = "1 container was" if len(found) == 1 else f"{len(found)} containers were"
     return (
         f"{count} created with cgpu's runtime and would not start without it:"
@@ -79,7 +79,7 @@ def _told(host: Host, engine: str, runtime: str) -> Iterator[tuple[str, str, boo
     try:
         ids = host.run([engine, "ps", "--all", "--quiet", "--no-trunc"]).split()
     except InstallError:
-        # It does not run, or is not there any more: then its files tell.
+        # The engine does not run, or is not installed any more: its files tell.
         if engine == "docker":
             yield from _dockers_files(host)
         return
@@ -107,13 +107,13 @@ def _dockers_files(host: Host) -> Iterator[tuple[str, str, bool]]:
 
 def settle(host: Host) -> str | None:
     """
-    Have a Docker that runs forget our runtime, without a restart, which would stop containers.
+    Have a running Docker forget our runtime, without a restart, which would stop containers.
 
-    What its file does not name a reload leaves as it was. So for the time of a reload the file
-    says everything.
+    A reload leaves settings unchanged that the file does not name. So the file names all of them
+    during the reload.
 
     Returns:
-        What the operator has to do where Docker still has it.
+        What the operator has to do if Docker still has the runtime.
     """
     if not _docker_has_ours(host):
         return None

@@ -2,10 +2,10 @@
 """
 Take an installation to the version of this package: hot, under running containers, or cold.
 
-Hot: the new core is loaded beside the running one, the door hands the state over and begins a
-trial, files are put in place, and only then the trial is accepted. Whatever fails before that is
-taken back, and an upgrade that dies is followed by the door itself, which goes back when the trial
-ends. :func:`settle` brings the rest in order: forward if the trial was accepted, else backward.
+Hot: the new core is loaded next to the running one. The door hands the state over and begins a
+trial. Files are put in place, and only then the trial is accepted. A failure before that undoes
+everything. If the upgrade process dies, the door goes back when the trial ends. :func:`settle`
+completes the upgrade if the trial was accepted, and undoes it otherwise.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _PAUSE_S = 0.05
 
 def check(request: Request, host: Host, say: Say = lambda line: None) -> list[str]:
     """
-    Return why a hot upgrade to this package is not possible, a line each; empty: it is.
+    Return why a hot upgrade to this package is not possible, a line each; empty: it is possible.
 
-    Builds the modules beside the host's to look at them, and changes nothing else.
+    It builds the modules apart from the host's to inspect them, and changes nothing else.
 
     Raises:
         InstallError: nothing is installed, or nothing can be built.
@@ -74,13 +74,13 @@ def check(request: Request, host: Host, say: Say = lambda line: None) -> list[st
             say("building the modules to look at them")
             do(host, Step("stage", "", data))
         built = kernel_door.inspect(kernel_door.find(directory), host.run)
-    # DKMS signs what it installs; what was built here to be looked at is not signed.
+    # DKMS signs what it installs; the modules built here for inspection are not signed.
     signs = secure_boot.is_on(host.prefix) and not options.dkms
     return kernel_door.obstacles(kernel_door.read(str(host.tree)), built, host.release, signs)
 
 
 def outline(request: Request, options: Options, held: Journal, host: Host) -> list[str]:
-    """Return what :func:`upgrade` would do, a line each."""
+    """Return the steps that :func:`upgrade` would take, a line each."""
     new = kernel_door.core_name(request.version)
     lines = [step.shown for step in prepare_steps(options, request.version, host)]
     way = _way(request, options, host)
@@ -111,7 +111,7 @@ def upgrade(request: Request, host: Host, say: Say = lambda line: None) -> list[
         What the operator should know, a line each.
 
     Raises:
-        InstallError: why not; what is installed goes on as before.
+        InstallError: it failed; the installed version still runs.
     """
     with journal.alone(host):
         settle(host, say)
@@ -213,7 +213,7 @@ def _hot(request: Request, options: Options, held: Journal, host: Host, say: Say
 
 
 def _parameters(running: str, built: kernel_door.Built, host: Host) -> Iterator[str]:
-    """Yield what the running core was loaded with, as far as the new one knows it."""
+    """Yield the running core's parameters that the new core knows, too."""
     for path in sorted((host.prefix / f"sys/module/{running}/parameters").glob("*")):
         with contextlib.suppress(OSError):
             value = path.read_text().strip()
@@ -275,7 +275,7 @@ def _cold(request: Request, options: Options, held: Journal, host: Host, say: Sa
 
 
 def _back(held: Journal, host: Host) -> list[str]:
-    """Undo the layer, in the kernel and in the files; return what could not be undone."""
+    """Undo the layer, in the kernel and in the files; return the errors."""
     layer = held.layer
     assert layer is not None
     left = _leave_kernel(layer, host)
@@ -333,7 +333,7 @@ def _unload_idle(host: Host) -> list[str]:
 
 
 def _finish(held: Journal, host: Host, say: Say) -> list[str]:
-    """Make the new version the installation, and remove what is left of the old one."""
+    """Make the new version the installation, and remove the rest of the old one."""
     layer = held.layer
     assert layer is not None
     notes = [step.data["note"] for step in layer.steps if step.data.get("note")]
@@ -365,7 +365,7 @@ def _retire(held: Journal, host: Host, say: Say) -> tuple[Journal, list[str]]:
 
 
 def _restart(held: Journal, host: Host) -> list[str]:
-    """Enable the services, and start those anew that run the tools; return what went wrong."""
+    """Enable the services, and restart those that run the tools; return the errors."""
     left = []
     services = [step for step in held.steps if step.kind == "service"]
     for step in services:
@@ -379,7 +379,7 @@ def _restart(held: Journal, host: Host) -> list[str]:
 
 
 def _accepted(held: Journal, host: Host) -> bool:
-    """Whether what is under way has come so far that it goes on and not back."""
+    """Whether the upgrade has come so far that it is completed and not undone."""
     layer = held.layer
     if layer is None or layer.stage != journal.PLACED:
         return False
@@ -393,12 +393,12 @@ def _accepted(held: Journal, host: Host) -> bool:
 
 def settle(host: Host, say: Say = lambda line: None) -> None:
     """
-    Bring in order what an upgrade left that was cut short; nothing to do where none was.
+    Complete or undo an upgrade that was interrupted; do nothing if none was.
 
     The caller holds the installation's lock.
 
     Raises:
-        InstallError: what could not be brought in order.
+        InstallError: it could neither be completed nor undone.
     """
     held = journal.read(host)
     if held.layer is not None:

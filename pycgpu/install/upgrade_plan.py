@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-What an upgrade does: its steps on top of an installation, and how both become one. No effects.
+The steps of an upgrade on top of an installation, and how both become one. No effects.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Request(NamedTuple):
 
 
 def options_of(held: Journal, modules: str | None) -> Options:
-    """Return the options with which what is installed was installed."""
+    """Return the options of the present installation."""
     of_kind = {step.kind: step.data for step in held.steps}
     runtime = of_kind.get("runtime", {})
     enabled = {step.data["unit"] for step in held.steps if step.kind == "service"}
@@ -108,7 +108,7 @@ def place_steps(request: Request, options: Options, host: Host, held: Journal) -
     ours = {step.data["path"]: step.data["text"] for step in held.steps if step.kind == "file"}
     for step in installation.files(options, host):
         before = step.data["before"]
-        # What somebody has changed since is left to him.
+        # A file that somebody has changed since is left alone.
         if before != step.data["text"] and before == ours.get(step.data["path"], before):
             steps.append(step)
     enabled = {step.data["unit"] for step in held.steps if step.kind == "service"}
@@ -122,7 +122,7 @@ def place_steps(request: Request, options: Options, host: Host, held: Journal) -
         data = {"link": tools, "to": os.path.realpath(sys.prefix), "before": os.readlink(tools)}
         steps.append(Step("tools", f"{tools} -> {data['to']}", data))
     if options.runtimes:
-        # Only the programs: what the engines have in their files leads to them.
+        # Only our programs change: the engines' files name their paths.
         launchers = registration.Options((), options.names, options.default)
         changes = [list(change) for change in registration.renewed(launchers, host.prefix)]
         if changes:
@@ -139,7 +139,7 @@ def check_tools(link: str) -> None:
 
 
 def united(held: Journal) -> Journal:
-    """Return one installation of what was there and of the upgrade on top of it."""
+    """Return the installation and the upgrade on top of it as one installation."""
     layer = held.layer
     assert layer is not None
     new = list(layer.steps)
@@ -185,7 +185,7 @@ def united(held: Journal) -> Journal:
     if stage := take("stage"):
         retired.append(_leftover("remove what was built", [stage.data["path"]]))
     tools = take("tools")
-    # What scripts/install made, and not somebody's own directory that the link led to.
+    # Only a directory that scripts/install made is removed, not a user's own.
     if tools and tools.data["before"].startswith(f"{tools.data['link']}-"):
         retired.append(_leftover("remove the former tools", [tools.data["before"]]))
     take("relaunch")

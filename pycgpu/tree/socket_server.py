@@ -26,7 +26,7 @@ _PAUSE_S = 0.1
 
 
 def own_directory(path: str) -> None:
-    """Make a directory. CgpuError: another user owns it, whose sockets and files would be used."""
+    """Make a directory. CgpuError: others may write there, and their files would be trusted."""
     os.makedirs(path, mode=0o755, exist_ok=True)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """
-What is in order on this host and what is not, each with what to do about it.
+Checks of what is in order on this host and what is not, each with its remedy.
 
-Every check only reads, and reads below *prefix*, so that a test can show it any host.
+Every check only reads, and reads below *prefix*, so that a test can give it any host.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Who may read and change what we hold."""
+"""Which users may read and change cgpu's files and services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import service
 from .finding import FAIL, NOTE, WARN, Finding
 from .host import Host
 
-#: Who serves without a password, where, and how to have it serve this machine alone.
+#: Servers without a password: the name, the address, and how to bind it to this machine alone.
 _SERVERS = (
     (
         "exporter",

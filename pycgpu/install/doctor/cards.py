@@ -55,7 +55,7 @@ def _none(host: Host) -> Finding:
 
 
 def settings(host: Host) -> Iterator[Finding]:
-    """The cards have what was written down for them, also after a reload of the driver."""
+    """The cards have their settings of cards.toml, also after a reload of the driver."""
     if host.root is None:
         return
     tables = card_settings.load(str(host.prefix / card_settings.PATH.lstrip("/")))

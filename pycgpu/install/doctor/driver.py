@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def driver(host: Host) -> Iterator[Finding]:
-    """NVIDIA's driver: there, and of a branch whose calls are known."""
+    """NVIDIA's driver is there, and its branch's calls are known."""
     line = host.read("proc/driver/nvidia/version").partition("\n")[0]
     found = re.search(r"(\d+\.\d+(?:\.\d+)?)", line)
     if not found:
@@ -60,7 +60,7 @@ def driver(host: Host) -> Iterator[Finding]:
 
 
 def _branch(host: Host, version: str, flavour: str) -> tuple[Abi | None, list[Finding]]:
-    """Return the layouts by which its calls are read; None: by none."""
+    """Return the layouts by which its calls are read; None: none is known."""
     from ...core import Abi
 
     told = f"{version} ({flavour} modules)"
@@ -94,7 +94,7 @@ def _branch(host: Host, version: str, flavour: str) -> tuple[Abi | None, list[Fi
 def _vulnerabilities(version: str, branch: int) -> Iterator[Finding]:
     """A tenant talks to the driver itself: a flaw there is a way around everything here."""
     known = bulletin.last(branch)
-    # Branches that nobody has verified borrow an older one's calls, not its bulletins.
+    # An unverified branch uses an older branch's layouts, but not its bulletins.
     if known is None or not version.startswith(f"{branch}."):
         return
     if not bulletin.is_fixed(version, known):
@@ -115,7 +115,7 @@ def _vulnerabilities(version: str, branch: int) -> Iterator[Finding]:
 
 
 def mig(host: Host) -> Iterator[Finding]:
-    """No card is in MIG mode, in which the driver divides it and nobody has the whole of it."""
+    """No card is in MIG mode, in which the driver divides it and no container gets all of it."""
     proc = str(host.prefix / "proc")
     found = {minor for minor in device_nodes.minors(proc) if procfs.has_instances(minor, proc)}
     if host.prefix == Path("/"):

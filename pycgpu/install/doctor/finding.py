@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a check finds: what is in order, or wrong, and what to do about it."""
+"""A finding of a check: what is in order, or what is wrong and its remedy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The running kernel, and what it loads."""
+"""The running kernel, and which modules it loads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FTRACE = "proc/sys/kernel/ftrace_enabled"
 
 
 def kernel(host: Host) -> Iterator[Finding]:
-    """The running kernel, and what building a module for it takes."""
+    """The running kernel, and the requirements of building a module for it."""
     yield Finding(OK, "kernel", host.release)
     if not (host.prefix / module_build.HEADERS.format(release=host.release) / "Makefile").exists():
         yield Finding(

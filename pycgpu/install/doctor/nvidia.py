@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""NVIDIA's own components beside ours: what is here of them, and what of it goes past us."""
+"""NVIDIA's own components: which are installed, and which bypass cgpu."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .finding import FAIL, NOTE, WARN, Finding
 from .host import Host
 
 PAGE = "docs/nvidia.md"
-#: Where the GPU Operator puts the toolkit, says what is ready, and has a driver of its own.
+#: The GPU Operator's toolkit, and the directory in which it records what is ready.
 OPERATOR = ("usr/local/nvidia/toolkit", "run/nvidia/validations")
 DRIVER = "run/nvidia/driver/usr"
 TOOLKIT_CONFIGS = (
@@ -30,7 +30,7 @@ CDI = ("etc/cdi", "var/run/cdi")
 
 
 def nvidia(host: Host) -> Iterator[Finding]:
-    """Each component that is recognised, and what must be off."""
+    """Each recognised component, and which of them must be off."""
     yield from _toolkit(host)
     yield from _operator(host)
     yield from _kubernetes(host)
@@ -75,7 +75,7 @@ def _toolkit(host: Host) -> Iterator[Finding]:
 
 
 def _past_us(engine: engines.Engine) -> Iterator[Finding]:
-    """A default runtime of the toolkit's gives cards to containers that nobody limits."""
+    """If a toolkit's runtime is the default, it gives cards to containers without limits."""
     try:
         default = "" if engine.left_out() else engine.default()
     except InstallError:

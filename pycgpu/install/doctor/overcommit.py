@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Cards that promise more than they have, and who could be parked to keep the promise."""
+"""Cards that promise more memory than they have, and which containers could be parked."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _surplus_bytes(one: status.CardStatus) -> int:
 
 
 class _Left(NamedTuple):
-    """What of the host's memory is left for what is parked, by whom, and how that is changed."""
+    """The host memory that is left for parking, what bounds it, and how to change the bound."""
 
     bytes: int
     by: str
@@ -82,7 +82,7 @@ def _host_memory(found: Sequence[status.CardStatus], left: _Left) -> Iterator[Fi
     surplus = sum(map(_surplus_bytes, found))
     if not surplus:
         return
-    # Who comes back to a full card has another parked for it first.
+    # Before a container returns to a full card, another one is parked.
     largest = max(held.memory_bytes or 0 for one in found for held in one.containers)
     parked = sum(one.stat.get("parked_bytes", 0) for one in found)
     needed = max(0, surplus - parked) + largest
@@ -124,7 +124,7 @@ def _containers(one: status.CardStatus, proc: str) -> Iterator[Finding]:
 
 
 class _Part(NamedTuple):
-    """Of a container's limit: what can be parked, what cannot, why not, and what to do."""
+    """The parts of a container's limit that can and cannot be parked, the reason, the remedy."""
 
     bytes: int
     stays_bytes: int
@@ -133,7 +133,7 @@ class _Part(NamedTuple):
 
 
 def _parkable(held: status.ContainerStatus, left: dict[str, int], proc: str) -> _Part:
-    """Take what could be parked of a container from what its memory cgroups have *left*."""
+    """Subtract what could be parked of a container from its memory cgroups' *left*."""
     limit = held.memory_bytes or 0
     if held.group is not None:
         why = f"{held.name} is in a group, which is not parked"
@@ -172,7 +172,7 @@ def _swap(host: Host) -> Iterator[Finding]:
 
 
 def _small_pages(host: Host) -> Iterator[Finding]:
-    """Say that moves could be faster: the driver asks for no huge pages, so that the host must."""
+    """Say that moves could be faster: the driver asks for no huge pages, so the host must."""
     enabled = host.read(_HUGE_PAGES)
     if enabled and "[always]" not in enabled:
         yield Finding(
