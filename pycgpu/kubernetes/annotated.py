@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a pod's annotations ask for its containers, beside their resources; pure."""
+"""What a pod's annotations ask for its containers, besides their resources; pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .families import Amounts, Family
 
 def amounts(pod: Any) -> dict[str, Amounts]:
     """
-    Return what annotations ask for a pod's containers, by name: KAI's are counted as the hook does.
+    Return the amounts that annotations ask for a pod's containers, by name, counted as by the hook.
 
     Raises:
-        RequestError: a value cannot be read, or names a container that the pod has not.
+        RequestError: a value cannot be read, or names a container that the pod does not have.
     """
     return {
         name: Amounts(

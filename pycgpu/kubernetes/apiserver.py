@@ -2,11 +2,11 @@
 """
 The few things that a node's agent asks the API server: its pods, and its own node's status.
 
-By hand, because a client library costs every node more than these calls are. To import this file
-takes 43 ms of processor time and the process 18 MiB. With lightkube 1.0.1 both are 145 ms and
-30 MiB, with kr8s 0.20.15 248 ms and 42 MiB, and each brings some fifteen packages (2026-11-29,
-Python 3.11). Neither has what is particular here: a server that does not answer is asked once
-within a kubelet's call, and a watch that falls silent ends.
+There is no client library here, because one costs every node more than these few calls. Importing
+this file takes 43 ms of processor time and 18 MiB. lightkube 1.0.1 takes 145 ms and 30 MiB, kr8s
+0.20.15 248 ms and 42 MiB, and each brings some fifteen packages (2026-11-29, Python 3.11). Neither
+has two things that are needed here. A server that does not answer is asked only once within a
+kubelet's call, and a watch that falls silent ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ApiError(CgpuError):
 
 
 class Access(NamedTuple):
-    """How to reach the API server: read again for each call, for tokens are renewed in place."""
+    """How to reach the API server; read again for each call, as tokens are renewed in place."""
 
     url: str
     token_file: str = f"{ACCOUNT}/token"
@@ -64,7 +64,7 @@ class Access(NamedTuple):
 
     def watch(self, path: str, version: str) -> Iterator[Any]:
         """
-        Yield what changes from *version* on, until the server ends it.
+        Yield the changes from *version* on, until the server ends the watch.
 
         Raises:
             ApiError: it cannot be asked, refuses, or falls silent for minutes.
@@ -118,9 +118,9 @@ class Access(NamedTuple):
 
 class Session:
     """
-    Calls over one connection: to make it takes longer than all else about a call.
+    Calls over one connection, because connecting is the slowest part of a call.
 
-    A server that does not answer is not asked again. Not for two threads at once.
+    A server that does not answer is not asked again. Two threads must not share a session.
     """
 
     def __init__(self, access: Access) -> None:
@@ -165,7 +165,7 @@ def in_cluster() -> Access:
 
 
 def access(url: str | None, token_file: str | None, ca_file: str | None) -> Access:
-    """Return the access that was asked for; what is None is a pod's own."""
+    """Return the access that was asked for; a pod's own replaces each None."""
     found = in_cluster() if url is None else Access(url)
     return found._replace(
         token_file=token_file or found.token_file, ca_file=ca_file or found.ca_file
@@ -239,14 +239,14 @@ def publish_slice(
     renewed: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None],
 ) -> dict[str, Any] | None:
     """
-    Let the API server have a node's ResourceSlice as it should be.
+    Create or replace a node's ResourceSlice at the API server.
 
     Args:
         make: returns the slice for the node's uid.
-        renewed: returns what replaces the one that is there; None, nothing.
+        renewed: returns the replacement of the existing slice; None: that is right.
 
     Returns:
-        What the server has made of it; None: it has the slice already.
+        The server's version of the slice; None: it has the slice already.
     """
     wanted = make(access.call("GET", f"/api/v1/nodes/{node}")["metadata"]["uid"])
     path = f"{RESOURCES}/resourceslices"

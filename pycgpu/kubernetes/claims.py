@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-Cards as devices of ``resource.k8s.io/v1``, and what a claim has been allocated of them; pure.
+Cards as devices of ``resource.k8s.io/v1``, and a claim's allocation of them; pure.
 
 A card is one device with capacities that its claims consume: memory in steps of a MiB, cores in
 percent of its compute, and tenants, of which a claim is one. The scheduler rounds requests up to
-steps, and gives no more of a card than there is, or than it may promise. A single request is at
+steps, and allocates no more of a card than it has, or than it may promise. A single request is at
 most the card itself.
 """
 
@@ -25,7 +25,7 @@ MEMORY, CORES, TENANTS = "memory", "cores", "tenants"
 #: The taint of a card that has failed; its value is the cause.
 UNHEALTHY = "gpu.cgpu.io/unhealthy"
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
-#: What a class may say, and the setting that it is.
+#: The parameters of a class, and the setting that each stands for.
 PARAMETERS = {
     "weight": "CGPU_WEIGHT",
     "priority": "CGPU_PRIORITY",
@@ -33,12 +33,12 @@ PARAMETERS = {
     "group": dialects.GROUP,
     "idlePark": dialects.IDLE_PARK,
 }
-#: What a claim may say, too: it takes nothing from others.
+#: Parameters that a claim may have, too, because they take nothing from others.
 _USERS = ("group", "idlePark")
 
 
 class ClaimError(CgpuError):
-    """A claim cannot be given what it says."""
+    """A claim asks for something that it cannot get."""
 
 
 class Part(NamedTuple):
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
 
 def device_name(card: Card) -> str:
-    """Return what a card is called in a slice: a DNS label."""
+    """Return a card's name in a slice, a DNS label."""
     return card.uuid.lower() or f"gpu-{card.index}"
 
 
@@ -72,9 +72,9 @@ def device(card: Card, cause: str | None = None, effect: str = NO_SCHEDULE) -> d
         "allowMultipleAllocations": True,
         "attributes": {"uuid": {"string": card.uuid}, "index": {"int": card.index}},
         "capacity": {
-            # Who does not say how much has the whole card's, as everywhere in cgpu.
+            # A claim without an amount gets all of the card's, as everywhere in cgpu.
             MEMORY: _capacity(f"{can.all_mib}Mi", card_memory, "1Mi", card_memory, step="1Mi"),
-            # None: compute is not limited.
+            # A claim without cores has no limit of compute.
             CORES: _capacity("100", "0", "0", "100", step="1"),
             TENANTS: {
                 "value": str(card.max_inst),
@@ -108,7 +108,7 @@ def resource_slice(
 
 
 def renewed(said: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the slice that replaces what the API server has; None: that is right."""
+    """Return the replacement of the API server's slice; None: that one is right."""
     if _comparable(said["spec"]) == _comparable(wanted["spec"]):
         return None
     pool = {**wanted["spec"]["pool"], "generation": said["spec"]["pool"]["generation"] + 1}
@@ -136,7 +136,7 @@ def renewed(said: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any
 
 
 def _taint(taint: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what a driver says of a taint; the time is the server's."""
+    """Return a taint without its time, which the server sets."""
     return tuple(taint.get(key) for key in ("key", "value", "effect"))
 
 
@@ -174,10 +174,10 @@ def _amounts(value: object) -> object:
 
 def parts(claim: Mapping[str, Any]) -> list[Part]:
     """
-    Return what a ResourceClaim has been allocated of our cards.
+    Return the parts of our cards that a ResourceClaim has been allocated.
 
     Raises:
-        ClaimError: nothing is, or it asks for what there is not.
+        ClaimError: it has no part, or asks for something that does not exist.
     """
     allocation = claim.get("status", {}).get("allocation") or {}
     devices = allocation.get("devices") or {}
@@ -206,15 +206,15 @@ def parts(claim: Mapping[str, Any]) -> list[Part]:
 
 def parameters(claim: Mapping[str, Any]) -> dict[str, str]:
     """
-    Return what a DeviceClass says of the tenants of its devices, by :data:`PARAMETERS`.
+    Return a DeviceClass's settings for the tenants of its devices, by :data:`PARAMETERS`.
 
-    Weight, priority and policy take from others, so they are an administrator's: classes are the
-    cluster's, claims a user's. A group is the claim's to name, because it is the namespace's, and
-    so is after which idle time it may be parked.
+    Weight, priority and policy take from others. So only classes set them, which an administrator
+    writes, and not claims, which users write. A claim may name a group, which is its namespace's,
+    and the idle time after which it may be parked.
 
     Raises:
-        ClaimError: the claim says it itself, one is unknown or malformed, or requests have
-            different ones.
+        ClaimError: the claim sets a class's parameter, one is unknown or malformed, or requests
+            have different ones.
     """
     devices = (claim.get("status", {}).get("allocation") or {}).get("devices") or {}
     said: dict[str, dict[str, str]] = {
@@ -260,9 +260,9 @@ def _parameters(given: object) -> dict[str, str]:
 
 def settings(wanted: Sequence[Part]) -> dict[str, str]:
     """
-    Return the limits of a claim's tenant: of each card what all its parts there are together.
+    Return the limits of a claim's tenant: for each card the sum of its parts there.
 
-    The cards are in the order in which they come first.
+    The cards are in the order of their first parts.
     """
     memory: dict[str, list[int | None]] = {}
     quota: dict[str, int] = {}
@@ -283,7 +283,7 @@ def _sum(sizes: Sequence[int | None]) -> str:
 
 
 def repeated(wanted: Sequence[Part]) -> dict[str, int]:
-    """Return the memory in bytes of the devices of which a claim has more than one part."""
+    """Return the memory in bytes of each device of which a claim has more than one part."""
     parts: dict[str, list[int]] = {}
     for part in wanted:
         if part.memory_bytes is not None:
@@ -294,7 +294,7 @@ def repeated(wanted: Sequence[Part]) -> dict[str, int]:
 def sole_user(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     """Tell whether a pod's own claim is named by one of its containers alone."""
     status = pod.get("status", {})
-    # Made by the scheduler, for a resource that a class stands for (KEP-5004).
+    # The scheduler makes this claim for an extended resource that names a class (KEP-5004).
     extended = status.get("extendedResourceClaimStatus") or {}
     if extended.get("resourceClaimName") == claim["metadata"]["name"]:
         return len({one["containerName"] for one in extended["requestMappings"]}) == 1

@@ -2,9 +2,8 @@
 """
 The device plugin: a socket for each family's anchor, registered with the kubelet.
 
-Its ids are virtual: any of them stands for any card until the container's own are chosen
-(:mod:`pycgpu.kubernetes.node`). So the kubelet needs no advice on which to take, and an id that is
-free again is worth as much as any other.
+Its ids are virtual: any of them stands for any card until the container's cards are chosen
+(:mod:`pycgpu.kubernetes.node`). So the kubelet may take any free id without advice.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from .wire import decode, encode
 KUBELET_S = 1.0
 #: How often the node's status is looked at: another may have written it.
 PUBLISH_S = 10.0
-#: A kubelet that follows nobody's list for so long has forgotten us, and asks of itself no more.
+#: A kubelet that follows no list of ours for so long has forgotten us, and will not ask again.
 FORGOTTEN_S = 10.0
-#: Who waits for the others' turn has a thread of its own; a kubelet starts what it can at once.
+#: Threads for calls that wait for their turn: a kubelet starts many containers at once.
 _WORKERS = 64
 
 log = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class Endpoint:
         return not self._streams and time.monotonic() - self._since_s > self._forgotten_s
 
     def stop(self) -> None:
-        """End the service, and what follows its list."""
+        """End the service, and the streams of its list."""
         self.stopped = True
         self.node.tell()
         self._server.stop(grace=None).wait()
@@ -193,7 +192,7 @@ class Plugin:
             self._stop()
             for thread in threads:
                 while thread.is_alive():
-                    # Whoever was about to wait when the end was told has missed it.
+                    # A thread that was about to wait has missed the first notice of the end.
                     self.node.tell()
                     thread.join(0.1)
 
@@ -202,7 +201,7 @@ class Plugin:
         while not self.ended.is_set():
             now = self.node.kubelet.incarnation()
             if now is not None and now != known:
-                # It has removed all sockets in its directory, and forgotten whose they were.
+                # A new kubelet has removed all sockets in its directory, and the registrations.
                 self._stop()
                 known = now
             if now is not None:

@@ -2,9 +2,9 @@
 """
 The DRA driver: a node's cards as devices, and claims that the kubelet has it prepare.
 
-A prepared claim is a file with CDI devices, made of what the API server says that the claim has
-been allocated. Nothing else is kept: the same claim makes the same file, so neither a restart of
-this driver nor one of the kubelet loses or changes anything.
+A prepared claim is a file with CDI devices, made from the claim's allocation at the API server.
+Nothing else is kept. The same claim makes the same file, so a restart of this driver or of the
+kubelet loses and changes nothing.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Claims:
         return not claims.sole_user(found, pod)
 
     def _refuses(self) -> bool:
-        """Tell whether this node refuses cards to containers without a grant beside ours."""
+        """Tell whether this node refuses cards to containers without a grant."""
         path = Path(self.place.prefix, UNGRANTED)
         return path.exists() and path.read_text().strip() in ("refuse", "asked")
 
@@ -170,7 +170,7 @@ class Driver:
         self.node = node
         self.claims = held
         self.effect = claims.NO_EXECUTE if evict else claims.NO_SCHEDULE
-        #: The API server keeps what a driver says of failed devices.
+        #: Whether the API server keeps a driver's taints of failed devices.
         self._taints = True
         self.registry = Path(kubelet) / "plugins_registry" / f"{claims.DRIVER}-reg.sock"
         self.socket = Path(kubelet) / "plugins" / claims.DRIVER / "dra.sock"
@@ -186,7 +186,7 @@ class Driver:
         self._tell()
 
     def _tell(self) -> None:
-        """Wake those who wait for news."""
+        """Wake the threads that wait for news."""
         with self._news:
             self._told += 1
             self._news.notify_all()
@@ -214,7 +214,7 @@ class Driver:
                     },
                 },
             ),
-            # Last: the kubelet finds it there, and asks at once. It looks again when it starts.
+            # This socket comes last, because the kubelet calls as soon as it finds it.
             _serve(
                 self.registry,
                 {
@@ -237,7 +237,7 @@ class Driver:
             watcher.join()
 
     def publish(self) -> bool:
-        """Let the node's slice say what is here; False: it does already."""
+        """Update the node's slice; False: it is right already."""
         self.overcommit.keep(self.claims.root())
         devices = self._devices()
 
@@ -290,7 +290,7 @@ class Driver:
     def _uuids(self) -> list[str]:
         return [card.uuid for card in procfs.find_cards(self.claims.root())]
 
-    # ---- what the kubelet asks
+    # ---- the kubelet's calls
 
     def _info(self, request: messages.Empty, context: Any) -> messages.PluginInfo:
         return messages.PluginInfo(
@@ -311,7 +311,7 @@ class Driver:
         while context.is_active() and not self.ended.is_set():
             known = self._told
             yield self._report()
-            # A kubelet takes what it has not heard of for 30 s as unknown.
+            # A kubelet takes a device without a report for 30 s as unknown.
             self._await(known, PUBLISH_S)
 
     def _report(self) -> messages.HealthResponse:

@@ -2,18 +2,18 @@
 """
 The scheduler extender: a stock kube-scheduler asks it about pods that want a part of a card.
 
-It is told node names and keeps their cards itself, from two watches: the nodes, whose annotation
-the device plugin writes, and the pods. *Binding* goes through it, too: there, under a lock, the
-pod's cards are chosen and reserved, and written on the pod before it is bound. Two pods for which
-the same part was found are told apart there; the second is scheduled anew.
+The scheduler sends node names. The extender keeps the nodes' cards itself, from two watches: the
+nodes, whose annotation the device plugin writes, and the pods. It also does the *binding*. Under a
+lock it chooses and reserves the pod's cards, and writes them on the pod before it binds the pod. If
+two pods were promised the same part, the second is scheduled again.
 
-A scheduler tries a pod again when something happens, and may ask before the same news has come
-here. Pods that were turned away just before room came are therefore touched, which has them tried.
+A scheduler tries a pod again after an event, and may ask before the extender has the same news. So
+the extender touches pods that it refused just before room came, which has them tried again.
 
-A gang's pods are all looked at before any is bound, and the scheduler counts those before by their
-nodes' amounts alone. So each is *planned* when it is looked at: it is told one node, and its cards
-there are taken for those who come after, until it is bound, or another of the gang finds no room,
-or the plan has lapsed.
+A scheduler filters all pods of a gang before it binds any, and counts earlier ones by their nodes'
+amounts alone. So the extender *plans* each pod: it names one node, and reserves the pod's cards
+there. A plan ends when the pod is bound, when another pod of the gang finds no room, or when it
+lapses.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ AGAIN = "scheduling.cgpu.io/again"
 RETRY_S = 2.0
 #: News that is older than this has come to everybody.
 NEWS_S = 5.0
-#: How long a plan for a pod of a gang stands, if nothing else happens.
+#: The time after which a plan for a pod of a gang lapses.
 PLAN_S = 60.0
 #: How often plans are looked at whether they have lapsed.
 LOOK_S = 1.0
-#: So many kinds of pods are known by what they ask; nearly all pods of a cluster are of a few.
+#: How many different requests are cached; nearly all pods of a cluster make one of a few.
 KINDS = 64
 #: Of a question: a pod, which has at most 1.5 MiB in etcd, and the names of a cluster's nodes.
 QUESTION_BYTES_MAX = 8 << 20
@@ -70,19 +70,19 @@ class Round:
     last: str = ""
     seen: set[str] = dataclasses.field(default_factory=set)
     refused: bool = False
-    #: What is kept for those that are not bound yet.
+    #: The places reserved for pods that are not bound yet, by uid.
     plans: dict[str, Placed] = dataclasses.field(default_factory=dict)
 
 
 class Cluster:
-    """The cards of all nodes, with what bound pods hold of them."""
+    """The cards of all nodes, with the parts that bound pods hold."""
 
     def __init__(self, families: Sequence[Family], placement: str) -> None:
         self.families = families
         self.placement = placement
         self.lock = threading.Lock()
         self.nodes: dict[str, list[Card]] = {}
-        #: By what a pod asks: of each node how good it is for that, None if it has no room.
+        #: The score of each node by request; None if it has no room.
         self._judged: dict[tuple[Part, ...], dict[str, int | None]] = {}
         self._texts: dict[str, str] = {}
         self._pods: dict[str, Placed] = {}
@@ -133,7 +133,7 @@ class Cluster:
             judged.pop(name, None)
 
     def _asked(self, pod: Any) -> Asked:
-        """Return what a pod takes of cards; CgpuError: it asks for what there is not."""
+        """Return what a pod takes of cards. CgpuError: it asks for something that is not there."""
         asked = parts(pod, self.families)
         return asked if grouped.of_pod(pod) is None else in_group(asked)
 
@@ -152,7 +152,7 @@ class Cluster:
             return {name: judge(asked, self._cards(leader, name), self.placement) for name in names}
         kind = tuple(asked.values())
         known = self._judged.pop(kind, {})
-        # The last one is the one that was asked for last.
+        # The most recently used request is the last in the dictionary.
         self._judged[kind] = known
         if len(self._judged) > KINDS:
             del self._judged[next(iter(self._judged))]
@@ -199,7 +199,7 @@ class Cluster:
                 self._room_came()
 
     def _room_came(self, gangs: Container[Gang] = ()) -> None:
-        """Have those tried again who were turned away; of these *gangs* it was their own room."""
+        """Have refused pods tried again, except of *gangs*, which gave up this room themselves."""
         now_s = time.monotonic()
         for at_s, namespace, name, gang in self._refused.values():
             if now_s - at_s < NEWS_S and gang not in gangs:
@@ -207,7 +207,7 @@ class Cluster:
         self._refused = {}
 
     def _drop_plan(self, uid: str) -> bool:
-        """Give back what is kept for a pod; whether anything was."""
+        """Release a pod's plan; return whether it had one."""
         for one in self._rounds.values():
             if uid in one.plans:
                 self._count(one.plans.pop(uid), -1)
@@ -215,7 +215,7 @@ class Cluster:
         return False
 
     def drop_lapsed(self) -> None:
-        """Give back what is kept for pods that were not bound in time."""
+        """Release the plans of pods that were not bound in time."""
         now_s = time.monotonic()
         with self.lock:
             lapsed = [gang for gang, one in self._rounds.items() if one.until_s <= now_s]
@@ -231,7 +231,7 @@ class Cluster:
             self._room_came({gang})
 
     def _count(self, placed: Placed, sign: int = 1) -> None:
-        """Take what a place is of, or give it back."""
+        """Take a place's parts from its node's cards, or give them back."""
         node, asked, choice = placed
         scheduling.apply(asked, choice, self.nodes.get(node, []), sign)
         self._changed(node)
@@ -305,7 +305,7 @@ class Cluster:
         leader = grouped.of_pod(pod)
         with self.lock:
             return {
-                # A group is a node's: who joins one is better off there than in one of its own.
+                # A group is local to a node: a pod should join its members rather than start anew.
                 name: MAX_SCORE
                 if leader is not None and good is not None and self._groups.members(leader, name)
                 else good or 0
@@ -324,7 +324,7 @@ class Cluster:
         with self.lock:
             if uid in self._pods:
                 raise CgpuError(f"the pod has cards on {self._pods[uid][0]} already")
-            # What was planned for it is free now, and under this lock nobody else's.
+            # The pod's plan is released; under this lock no other pod can take its cards.
             self._drop_plan(uid)
             choice = place(asked, self._cards(grouped.of_pod(pod), node), self.placement)
             if choice is None:
@@ -337,12 +337,12 @@ class Cluster:
 
 def _chosen(pod: Any, asked: Asked, cards: Sequence[Card]) -> Choice | None:
     """
-    Return the cards that are written on a pod; None where they are not what it asks for.
+    Return the cards that are written on a pod; None if they do not fit its request.
 
-    A pod may say anything there, and must not take more of a card by it, or less.
+    A user can write any cards on a pod, which must not change how much it takes.
 
     Args:
-        cards: of its node, as far as that is known.
+        cards: the cards of its node, if that is known.
     """
     there = {card.name for card in cards}
     try:
@@ -350,7 +350,7 @@ def _chosen(pod: Any, asked: Asked, cards: Sequence[Card]) -> Choice | None:
         told = {**annotated.cards(pod), **json.loads(text)}
         choice: Choice = {}
         for names in groups(asked):
-            # The same cards for all of them; written for one, where an init container was not.
+            # All of these containers have the same cards; an init container's may be missing.
             (named,) = {tuple(map(str, told[name])) for name in names if name in told}
             choice |= dict.fromkeys(names, named)
     except (KeyError, ValueError, TypeError, RecursionError):
@@ -441,7 +441,7 @@ def _touch(cluster: Cluster, access: apiserver.Access) -> None:
                 {"metadata": {"annotations": {AGAIN: str(time.time_ns())}}},
             )
         except apiserver.ApiError as error:
-            # It has gone, or its own next event has it tried.
+            # The pod is gone, or its own next event has it tried again.
             log.info("%s", error)
 
 

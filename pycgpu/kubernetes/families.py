@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-The names by which pods ask for parts of cards, a family a vendor; pure.
+The resource names by which pods ask for parts of cards, one family for each vendor; pure.
 
-The kubelet counts one resource of each family by ids, its *anchor*: a container that asks for it
-comes to the device plugin. The others stand in the node's status alone, where the scheduler counts
-them: one id for each MiB of eight cards is more than the kubelet takes.
+The kubelet counts one resource of each family by ids, its *anchor*. A container that asks for it
+reaches the device plugin. The others are only in the node's status, where the scheduler counts
+them, because the kubelet cannot handle one id for each MiB of eight cards.
 
 ``/etc/cgpu/kubernetes.toml``::
 
@@ -38,12 +38,12 @@ MAX_IDS = 20000
 
 class Family(NamedTuple):
     """
-    Names of resources; None is one that this family lacks.
+    Names of resources; None: this family lacks it.
 
-    count: cards. memory: of each of them, in ``memory_unit_bytes``. percentage: its memory in
+    count: cards. memory: of each card, in ``memory_unit_bytes``. percentage: its memory in
     percent. cores: its compute in percent; in a family without ``count``, 200 are two whole cards.
-    anchor: the word of these by which the kubelet knows its containers.
-    together: amounts are those of all its cards together, which divide them evenly.
+    anchor: which of these the kubelet counts by ids.
+    together: amounts are sums over all its cards, divided evenly.
     """
 
     name: str
@@ -153,7 +153,7 @@ class Amounts(NamedTuple):
         """
         Return the memory of a card that can give *card_mib*.
 
-        That is what the node publishes, so what is counted of it is what is given.
+        The node publishes the same amount, so the scheduler's count agrees with the grant.
         """
         if self.memory_bytes is not None:
             return self.memory_bytes >> 20
@@ -170,10 +170,10 @@ class Amounts(NamedTuple):
 
 def amounts(family: Family, resources: Mapping[str, object]) -> Amounts | None:
     """
-    Return what a container with these ``resources.limits`` asks of *family*; None: nothing.
+    Return the amounts of *family* in a container's ``resources.limits``; None: it asks for none.
 
     Raises:
-        RequestError: an amount is none, or no part of a card; it is quoted.
+        RequestError: an amount is malformed, or no part of a card; it is quoted.
     """
     found = {
         word: quantity(name, resources[name])
@@ -207,9 +207,9 @@ def amounts(family: Family, resources: Mapping[str, object]) -> Amounts | None:
 
 def _each(family: Family, found: dict[str, int]) -> dict[str, int]:
     """
-    Return what each card has of amounts that are given for all of them together.
+    Return each card's amounts, of amounts that are given for all cards together.
 
-    The rules are those of Koordinator's webhook, which adds the count where it runs.
+    The rules are those of Koordinator's webhook, which adds a missing count if it runs.
     """
     if not found:
         return found
@@ -239,12 +239,12 @@ def quantity(name: str, value: object) -> int:
 
 
 def room(card: Card) -> Room:
-    """Return what a card can give: what is published of it, counted and given is this."""
+    """Return what a card can give: the same room is published, counted and granted."""
     return Room(card.usable_bytes // MIB, card.promisable_bytes // MIB, card.overcommit_ratio)
 
 
 def capacity(family: Family, cards: Sequence[Card]) -> dict[str, int]:
-    """Return what *cards* give together of each of a family's resources; whole units of each."""
+    """Return the sum over *cards* of each of a family's resources, in whole units of each card."""
     rooms = [room(card) for card in cards]
     found = {
         family.count: sum(card.max_inst for card in cards),
@@ -257,10 +257,10 @@ def capacity(family: Family, cards: Sequence[Card]) -> dict[str, int]:
 
 def load(path: str = PATH) -> Config:
     """
-    Return what *path* says, the defaults where there is no such file.
+    Return the configuration in *path*; the defaults if there is no such file.
 
     Raises:
-        CgpuError: it cannot be read, or says something unknown.
+        CgpuError: the file cannot be read, or has an unknown setting.
     """
     found = toml_file.read(path)
     if found is None:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: MIT
 """
-Which cards have failed: by NVIDIA's Xid errors, and by their silence; or are in MIG mode.
+Which cards have failed, by NVIDIA's Xid errors or because they are silent, or are in MIG mode.
 
-Most Xids are a program's own fault and leave the card as it was. Of the others a card does not
-recover by itself, so one of them makes it unhealthy until the plugin is started anew. A card that
-does not answer is unhealthy for as long.
+Most Xids are a program's own fault and leave the card intact. A card does not recover from the
+others by itself, so one of them makes it unhealthy until the plugin restarts. A card that does not
+answer is unhealthy until it answers.
 
-Each card is listened to by itself. Nothing ends that but the program: a card that cannot be
-listened to, and NVML where it is not there yet, are tried again, so it is the same which of them
-was there first.
+The plugin listens to each card separately until it ends. It tries again if it cannot listen to a
+card, or if NVML is not there yet. So the plugin, the driver and a card may start in any order.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from ..tree import nvml
 
 #: By NVIDIA's "Xid Errors": raised by the application, contained, or corrected.
 HARMLESS = frozenset((13, 31, 32, 43, 45, 63, 68, 92, 94, 109))
-#: How soon what failed is tried again, and a new card is seen.
+#: The interval between retries, and between looks for new cards.
 RETRY_S = 10.0
-#: How soon NVML is begun anew for cards that it does not find: without persistence mode that takes
-#: seconds, and the other cards are not listened to meanwhile.
+#: The interval at which NVML is initialised again for cards that it does not find. That takes
+#: seconds without persistence mode, in which the plugin does not listen to the other cards.
 ANEW_S = 120.0
 #: How long the waits for all cards' events may outlast the wish to end them.
 _ROUND_MS = 2000
@@ -59,7 +58,7 @@ class Health:
         self._xids: dict[str, int] = {}
         self._lost: set[str] = set()
         self._mig: set[str] = set()
-        #: Those whose Xids are listened to.
+        #: The UUIDs of cards whose Xids are listened to.
         self._heard: set[str] = set()
         self._said: dict[str, str] = {}
 
@@ -69,7 +68,7 @@ class Health:
         return frozenset(self._xids) | self._lost | self._mig
 
     def failure(self, uuid: str) -> Failure | None:
-        """Return why a card is unhealthy; None: it has not failed, as far as anybody knows."""
+        """Return why a card is unhealthy; None: no failure is known."""
         if (xid := self._xids.get(uuid)) is not None:
             return Failure(f"xid-{xid}", f"Xid {xid}, of which a card does not recover by itself")
         if uuid in self._lost:
@@ -147,7 +146,7 @@ class Health:
         return missing
 
     def _hear(self, uuid: str, xids: nvml.Xids, timeout_ms: int) -> bool:
-        """Wait for what a card tells; return False if it cannot be heard any more."""
+        """Wait for a card's Xids; return False if listening fails."""
         try:
             xid = xids.wait(timeout_ms)
         except CgpuError as error:
@@ -161,7 +160,7 @@ class Health:
         return True
 
     def _divided(self, uuids: set[str]) -> None:
-        """Offer no card that is in MIG mode: nobody has the whole of it."""
+        """Offer no card in MIG mode, because no container can have the whole of it."""
         for uuid in sorted(uuids - self._mig):
             log.error("card %s: unhealthy in MIG mode: nvidia-smi -i %s -mig 0", uuid, uuid)
         for uuid in sorted(self._mig - uuids):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The kubelet of this node, by its sockets: who has which ids, and that we are here."""
+"""The kubelet of this node, by its sockets: the ids of each container, and our registration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kubelet:
         return self.directory / PLUGINS
 
     def incarnation(self) -> tuple[int, int] | None:
-        """Return what changes when the kubelet is started anew; None while it is not there."""
+        """Return a key that changes when the kubelet restarts; None while it does not run."""
         try:
             status = os.stat(self.plugins / SOCKET)
         except OSError:

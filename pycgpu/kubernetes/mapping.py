@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-Which container has which cards: the node's own record of what it has promised.
+Which container has which cards: the node's own record of its promises.
 
-The kubelet knows virtual ids alone. This file says what they stand for, from before the container
-is made until the kubelet no longer lists it; it survives the plugin, the kubelet and the machine.
-What really runs, and with what limits, the tree says: a container that is there counts by the tree,
-and by this file until then.
+The kubelet only knows virtual ids. This file maps them to cards, from before a container is made
+until the kubelet no longer lists it. It survives the plugin, the kubelet and a reboot. A container
+counts by this file until it is in the tree, which has its actual limits, and then by the tree.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Holder(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """A container as nobody else was ever called: a pod's name may be another pod's tomorrow."""
+    """A container by its pod's uid, which is unique: names of pods are reused."""
 
     uid: str
     container: str
@@ -46,12 +45,12 @@ class Owner(NamedTuple):
 
 class Entry(NamedTuple):
     """
-    What the containers were promised that have the same ids, one after the other.
+    The promise to containers that have the same ids, one after the other.
 
-    cards: UUIDs, or indexes where none is known. holder: the last of them, which keeps the ids.
-    parts: what each is promised of each card.
-    group: the one that they join, or empty.
-    idle_park: after which idle time they may be parked, as their pod writes it, or empty.
+    cards: UUIDs, or indexes where none is known. holder: the last container, which keeps the ids.
+    parts: each container's part of each card.
+    group: the group that they join, or empty.
+    idle_park: the idle time after which they may be parked, as their pod writes it, or empty.
     """
 
     resource: str
@@ -68,7 +67,7 @@ class Entry(NamedTuple):
         return [Owner(self.uid, name) for name in self.parts]
 
     def running(self, among: Collection[Owner]) -> Owner | None:
-        """Return the one that is *among* those."""
+        """Return the container of this entry that is *among* those; None: no such."""
         return next((one for one in self.owners if one in among), None)
 
 
@@ -96,7 +95,7 @@ class Mapping:
                 raise CgpuError(
                     f"{self.path}: another device plugin runs on this node and keeps it; end that"
                 ) from None
-            # What it wrote before it ended.
+            # The former plugin may have written until it ended, so read the file again.
             self.entries = {}
             self._read()
             yield
@@ -133,7 +132,7 @@ class Mapping:
         self._save()
 
     def keep(self, live: Iterable[tuple[str, str]]) -> list[Entry]:
-        """Forget every entry whose key is not *live*; return those."""
+        """Drop the entries whose keys are not *live*; return them."""
         wanted = set(live)
         gone = [entry for one, entry in self.entries.items() if one not in wanted]
         if gone:
@@ -159,14 +158,14 @@ class Mapping:
 
 
 def key(resource: str, ids: Iterable[str]) -> tuple[str, str]:
-    """Return what names a container's part of a resource as long as it has it."""
+    """Return the key of a container's part of a resource, fixed while it has that."""
     return resource, min(ids)
 
 
 def mistakes(
     entries: Iterable[Entry], truth: collections.abc.Mapping[Owner, frozenset[str]]
 ) -> list[Entry]:
-    """Return the entries whose container is in the tree on other cards than they say."""
+    """Return the entries whose container is on other cards in the tree."""
     return [
         entry
         for entry in entries

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-What kubelet and plugin say to each other, numbered as in Kubernetes' public API.
+The messages between kubelet and plugin, numbered as in Kubernetes' public API.
 
 ``deviceplugin/v1beta1``, ``podresources/v1``, ``pluginregistration/v1``, ``dra/v1`` and
 ``dra-health`` (``v1`` as ``v1alpha1``) of k8s.io/kubelet: the messages and fields that are used
@@ -19,9 +19,9 @@ DEVICE_PLUGIN = "v1beta1.DevicePlugin"
 POD_RESOURCES = "v1.PodResourcesLister"
 PLUGIN_REGISTRATION = "pluginregistration.Registration"
 DRA_PLUGIN = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
-#: What a plugin of that type says that it speaks.
+#: The type and version that a DRA plugin registers with.
 DRA_TYPE, DRA_VERSION = "DRAPlugin", "v1.DRAPlugin"
-#: The same under the name that a kubelet of 1.36 knows.
+#: The health service under both its names, of which a kubelet of 1.36 knows one.
 DRA_HEALTH = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 #: ``HealthStatus`` of a claim's device.

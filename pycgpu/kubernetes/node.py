@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 """
-A node's cards for Kubernetes: how much there is, and who gets which.
+A node's cards for Kubernetes: how much they have, and which container gets which.
 
-A container's cards are chosen when the kubelet is about to make it: not before is it known, without
-guessing, whose the ids are. The kubelet's list of pod resources says which pod and container has
-them, the API server what that container asks for. The choice goes into the mapping, and as a CDI
-device of the container's own into a file that its engine reads next; the hook in it admits the
-container, by the tree, or refuses it.
+A container's cards are chosen when the kubelet is about to make it, because only then it is known
+whose the ids are. The kubelet's list of pod resources names the pod and container that has them.
+The API server tells the container's request. The choice goes into the mapping, and as a CDI device
+into a file that the container's engine reads next. The hook in that file admits the container by
+the tree, or refuses it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .pods import Part, Pod
 
 #: Where the engines look for devices that come and go.
 CDI_DIRECTORY = cdi.DIRECTORIES[1]
-#: The node's cards, for a scheduler that places by card; on a pod: those that it chose.
+#: On a node: its cards, for a scheduler that places by card. On a pod: the chosen cards.
 ANNOTATION = "scheduling.cgpu.io/cards"
 #: Of the node: whether the module limits its pods, or the agent in its place.
 CONDITION = "CgpuModule"
@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 
 class Place(NamedTuple):
     """
-    Where things are on this node, and what its cards are to promise; ``prefix`` is the host's root.
+    Paths on this node, and how much its cards promise; ``prefix`` is the host's root.
 
-    overcommit_ratio: percent that limits on a card may add up to; None: as the node has it.
+    overcommit_ratio: percent that limits on a card may add up to; None: the node's own.
     """
 
     hook: tuple[str, ...]
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 
 
 class _Ask:
-    """A container that is about to be made, and what becomes of it."""
+    """A container that is about to be made, and the outcome."""
 
     def __init__(self, family: Family, ids: Collection[str], awaited: Callable[[], bool]) -> None:
         self.family = family
@@ -73,9 +73,9 @@ class _Ask:
 
 class _Look(NamedTuple):
     """
-    The node as it is when it is somebody's turn, and who tells what its pods ask for.
+    The state of the node at a container's turn, and the API server that tells its pods' requests.
 
-    Who runs is read before the cards: who comes in between counts twice, and not never.
+    Running containers are read before the cards, so one that starts between counts twice, not zero.
     """
 
     pods: Sequence[messages.PodResources]
@@ -85,7 +85,7 @@ class _Look(NamedTuple):
 
 
 class Node:
-    """The cards of one node, and who was promised what of them."""
+    """The cards of one node, and what each container was promised."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Node:
         self._verified = False
 
     def tell(self) -> None:
-        """Wake those who wait for :attr:`changed`."""
+        """Wake the threads that wait for :attr:`changed`."""
         with self.changed:
             self.changed.notify_all()
 
@@ -155,7 +155,7 @@ class Node:
         ]
 
     def publish(self) -> bool:
-        """Let the node's status tell what the kubelet does not count; False: it does already."""
+        """Write what the kubelet does not count to the node's status; False: it is there already."""
         self.overcommit.keep(self.root())
         cards = self.healthy(self.cards())
         wanted: dict[str, int] = {}
@@ -176,7 +176,7 @@ class Node:
         return apiserver.publish(self.access, self.name, wanted, said, self._condition())
 
     def _condition(self) -> dict[str, str]:
-        """Return what the node's status says of who limits its pods, and why it is the agent."""
+        """Return the node's condition: module or agent limits its pods, and why it is the agent."""
         if not procfs.is_users(self.root()):
             told = ("True", "ModuleLoaded", "the module cgpu_km limits the pods of this node")
         else:
@@ -185,7 +185,7 @@ class Node:
             told = ("False", "AgentInstead", f"{message}: {why}" if why else message)
         return dict(zip(("type", "status", "reason", "message"), (CONDITION, *told), strict=True))
 
-    # ---- who gets which
+    # ---- which container gets which card
 
     def prepare(
         self, family: Family, ids: Collection[str], awaited: Callable[[], bool] = lambda: True
@@ -193,14 +193,14 @@ class Node:
         """
         Choose the cards of the container that has these *ids*, and write its CDI device.
 
-        The same container gets the same again, however often it is asked, unless it does not run
-        and others have taken its part meanwhile.
+        A repeated call for the same container chooses the same cards, unless it does not run and
+        others have taken its part meanwhile.
 
         Args:
             awaited: whether the caller is still there when its turn comes.
 
         Raises:
-            CgpuError: nobody has the ids, or no card has room; nothing is promised then.
+            CgpuError: no container has the ids, or no card has room; nothing is promised then.
         """
         ask = _Ask(family, ids, awaited)
         self._asks.put(ask)
@@ -224,7 +224,7 @@ class Node:
         for ask in asks:
             try:
                 if look is None or not ask.awaited():
-                    # It asks again; the others would wait for an answer that nobody reads.
+                    # The kubelet will ask again, and would not read this answer.
                     raise CgpuError(f"{min(ask.ids)}: the kubelet has not waited for its turn")
                 ask.answer.set_result(self._prepared(ask, look))
             except Exception as error:
@@ -277,7 +277,7 @@ class Node:
         }
 
     def _entry(self, family: Family, ids: Collection[str], look: _Look) -> Entry:
-        """Return whose the ids are and what they ask for; its cards are the scheduler's wish."""
+        """Return the entry of the containers with these ids; its cards are the scheduler's wish."""
         held = {
             Holder(pod.namespace, pod.name, container.name): owned
             for pod in look.pods
@@ -294,7 +294,7 @@ class Node:
         try:
             pod = apiserver.pod(look.api, holder.namespace, holder.pod)
         except apiserver.ApiError as error:
-            # A container that starts again needs nobody to say what it asks for.
+            # The mapping still has the request of a container that starts again.
             if known is not None and known.holder in held and not error.code:
                 return known
             raise
@@ -317,12 +317,12 @@ class Node:
         """
         Return the containers of a pod that have the same *count* ids, and what each asks for.
 
-        An init container's ids go on to one after it, and the kubelet does not say which of both it
+        An init container's ids pass to a later one, and the kubelet does not say which of both it
         is about to start.
 
         Args:
-            keepers: those for which the kubelet lists exactly these ids; none: they are an init
-                container's, of which others have a part.
+            keepers: containers for which the kubelet lists exactly these ids; none: an init
+                container has the ids, and others have a part of them.
         """
         asked = pods.parts(pod, self.config.families)
         for together in pods.groups(asked):
@@ -337,7 +337,7 @@ class Node:
 
     def _choose(self, entry: Entry, look: _Look) -> list[str]:
         by_name = {name(card): card for card in look.cards}
-        # By pod and card what its containers hold there; of this one's ids it is about to change.
+        # What containers hold by pod and card, without these ids, whose entry is about to change.
         held: dict[str, dict[str, dict[str, Part]]] = {}
         for other in self.mapping.entries.values():
             if (other.resource, other.ids) != (entry.resource, entry.ids):
@@ -402,7 +402,7 @@ class Node:
         }
 
     def verify(self) -> list[Entry]:
-        """Bring the mapping in line with the tree, which knows what runs; return what was wrong."""
+        """Correct the mapping by the tree, which knows what runs; return the wrong entries."""
         with self._lock:
             return self._verify()
 
@@ -433,7 +433,7 @@ class Node:
     def _write_cdi(self, entry: Entry, healthy: Iterable[Card]) -> None:
         cards = [card for card in healthy if name(card) in entry.cards]
         if len(cards) < len(entry.cards):
-            # It runs on one that has failed since.
+            # The container runs on a card that has failed since.
             cards = [card for card in self.cards() if name(card) in entry.cards]
         text = cdi.render(
             cdi.of_container(
@@ -459,19 +459,19 @@ class Node:
 
 
 def _counted(entry: Entry) -> Pod:
-    """Return what the containers of an entry take of their cards."""
+    """Return the parts that the containers of an entry take of their cards."""
     return pods.in_group(entry.parts) if entry.group else entry.parts
 
 
 def name(card: Card) -> str:
-    """Return what the mapping calls a card."""
+    """Return a card's name in the mapping."""
     return card.uuid or str(card.index)
 
 
 def _promised(
     uid: str, of_cards: Map[str, Pod], look: _Look, within: Part | None = None
 ) -> list[tuple[str, int, pods.Need]]:
-    """Return what a pod has of each card beyond what the tree knows: a name, the card's index."""
+    """Return a pod's need of each card beyond the tree, with a name and the card's index."""
     running = {owner.container for owner in look.running if owner.uid == uid}
     return [
         (uid, card.index, pods.promised(held, running, room(card).one_mib, within))

@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 class Overcommit:
     """
-    Keeps a ratio on a node's cards; what the node's cards.toml says of one goes before it.
+    Keeps a ratio on a node's cards; a card's own setting in cards.toml wins.
 
-    A driver that is loaded anew, and an agent that starts, have cards without it.
+    The ratio is lost when the driver is reloaded and when an agent starts.
 
     Args:
         ratio: in percent; None leaves the cards as they are.
@@ -31,7 +31,7 @@ class Overcommit:
 
     def keep(self, root: str) -> None:
         """
-        Write it to the cards that lack it; what is in the way is logged once.
+        Write the ratio to the cards that lack it; log an obstacle once.
 
         Raises:
             ModuleNotLoaded: no door is open.

@@ -16,10 +16,10 @@ from .pods import Need
 
 def reserve(cards: Sequence[Card], promised: Iterable[tuple[str, int, Need]]) -> list[Card]:
     """
-    Return *cards* as they are when those to whom a part was *promised* have come.
+    Return *cards* as they will be with the containers to which parts were *promised*.
 
     Args:
-        promised: a name, a card's index and what is promised of it, for each.
+        promised: for each promise a name, a card's index and the need.
     """
     held = {card.index: card for card in cards}
     for name, index, need in promised:
@@ -46,16 +46,16 @@ def choose(
     wanted: Sequence[int] = (),
 ) -> list[int]:
     """
-    Return the indexes of the cards for containers that have the same ones after each other.
+    Return the indexes of the cards for containers that have the same cards one after the other.
 
     Args:
-        asked: what each of them asks for; as many cards all.
-        cards: for each, those that are healthy, with everything that is promised beside it.
-        placement: ``binpack`` takes the fullest that have room, ``spread`` the emptiest.
-        wanted: cards to take first where they have room: the pod's own, or the scheduler's.
+        asked: each container's request; all ask for the same number of cards.
+        cards: for each container the healthy cards, with all other promises counted.
+        placement: ``binpack`` takes the fullest cards with room, ``spread`` the emptiest.
+        wanted: cards to take first if they have room: the pod's own, or the scheduler's.
 
     Raises:
-        CgpuError: too few have room; it says why for each.
+        CgpuError: too few cards have room; the message says why for each.
     """
     here = {card.index: card for seen in cards.values() for card in seen}
     number = max(one.cards for one in asked.values())
@@ -84,7 +84,8 @@ def _refusal(amounts: Amounts, card: Card) -> str | None:
     (part,) = judged.cards
     if part.memory_bytes == part.asked_bytes:
         return None
-    # Elsewhere the last one takes what is left; here as much is given as was counted.
+    # Elsewhere the last container may get less than it asked for. Here the scheduler has counted
+    # the whole amount, so less is a refusal.
     asked, free = part.asked_bytes or 0, card.grantable_bytes
     return f"card {card.index}: {format_mib(asked)} asked, {format_mib(free)} free"
 

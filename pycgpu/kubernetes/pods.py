@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """
-What a pod's containers ask of cards, and which of them run beside each other; pure.
+What a pod's containers ask of cards, and which of them run at the same time; pure.
 
 The rule is Kubernetes' own: init containers run one after the other, those that restart (sidecars)
-beside all that come after them, and the rest together. A pod holds of a card the most that its
-containers have there at once, from when it is bound until it has ended. The extender, the device
-plugin and, through the settings that the plugin gives it, the hook count by this file.
+with all later ones, and the rest together. From its binding to its end, a pod holds the most that
+its containers have of a card at once. The extender and the device plugin count by this file, and
+so does the hook through the settings that the plugin gives it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Need(NamedTuple):
 
 class Part(NamedTuple):
     """
-    What a container asks of cards, and when it has it: from the pod's phase *since* to *until*.
+    A container's request for cards, and when it holds them: the pod's phases *since* to *until*.
 
     The phases are the starts of its init containers, by their order, and then the time in which its
     containers run.
 
-    resource, ids: what the kubelet counts of it, of what annotations ask nothing. An init container
-    that does not restart passes its ids on, *passes_on*.
+    resource, ids: the resource that the kubelet counts, and how many; annotations use none. An init
+    container that does not restart passes its ids on (*passes_on*).
     """
 
     amounts: Amounts
@@ -52,7 +52,7 @@ class Part(NamedTuple):
     passes_on: bool = False
 
     def need(self, card_mib: int) -> Need:
-        """Return what it takes of a card that can give so much memory."""
+        """Return its need of a card that can give *card_mib* of memory."""
         return Need(self.amounts.memory_mib(card_mib), self.amounts.quota or 0, 1)
 
 
@@ -65,8 +65,8 @@ def parts(pod: Any, families: Iterable[Family]) -> dict[str, Part]:
     Return what each container of a pod asks of cards; those that ask for none are left out.
 
     Raises:
-        CgpuError: an amount is none, a container asks under two families' names, or an init
-            container's ids are nobody's whom the kubelet lists.
+        CgpuError: an amount is malformed, a container asks under two families' names, or an init
+            container's ids pass to no container that the kubelet lists.
     """
     spec = pod["spec"]
     inits = spec.get("initContainers") or ()
@@ -102,7 +102,7 @@ def parts(pod: Any, families: Iterable[Family]) -> dict[str, Part]:
 
 
 def in_group(pod: Pod) -> dict[str, Part]:
-    """Return what a group's members count for: their quotas are of its threads, not of a card."""
+    """Return a group member's parts without quotas, which are of the group's threads."""
     return {
         name: part._replace(amounts=part.amounts._replace(quota=None)) for name, part in pod.items()
     }
@@ -110,10 +110,10 @@ def in_group(pod: Pod) -> dict[str, Part]:
 
 def groups(pod: Pod) -> list[tuple[str, ...]]:
     """
-    Return a pod's containers, those together that have the same ids one after the other.
+    Return a pod's containers in groups that have the same ids one after the other.
 
-    The kubelet hands an init container's ids on to the first one after it that asks for as many,
-    and does not say which of both it is about to make. So they have the same cards.
+    The kubelet passes an init container's ids to the next container that asks for as many, and does
+    not say which of both it is about to make. So both get the same cards.
     """
     found: dict[str, list[str]] = {}
     waiting: dict[tuple[str, int], list[str]] = {}
@@ -142,7 +142,7 @@ def peak(taken: Iterable[Part], card_mib: int, within: Part | None = None) -> Ne
     """
     held = [(part, part.need(card_mib)) for part in taken]
     most = Need()
-    # It can only grow where one begins.
+    # The sum only grows in phases in which a part begins.
     for phase in {part.since for part, _ in held} | ({within.since} if within else set()):
         if within is not None and not within.since <= phase <= within.until:
             continue
@@ -158,11 +158,11 @@ def promised(
     held: Pod, running: Collection[str], card_mib: int, within: Part | None = None
 ) -> Need:
     """
-    Return what a pod has of a card beyond what its *running* containers have taken there already.
+    Return a pod's need of a card beyond what its *running* containers have taken already.
 
     Args:
         held: its containers that have a part of this card.
-        within: one of the pod that is about to be made: what holds beside it counts alone.
+        within: a container that is about to be made: only parts held at the same time count.
     """
     taken = Need()
     for name in running:

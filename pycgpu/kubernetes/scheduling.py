@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """
-Pods on the cards of many nodes; pure. What a stock scheduler's count of a node cannot tell.
+Pods on the cards of many nodes; pure. A stock scheduler only counts a node's sums.
 
-A node is what its cards have left, each for itself: memory in MiB, percent of compute, containers.
-A pod is what its containers ask of cards, and when (:mod:`pycgpu.kubernetes.pods`). It fits a node
-if every container finds its cards there, and then takes the fullest that have room (``binpack``) or
-the emptiest (``spread``).
+A node is the rest of each of its cards: memory in MiB, percent of compute, containers. A pod is
+the requests of its containers, and their times (:mod:`pycgpu.kubernetes.pods`). It fits a node if
+every container finds its cards there. It takes the fullest cards with room (``binpack``), or the
+emptiest (``spread``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Choice = dict[str, tuple[str, ...]]
 @dataclasses.dataclass(slots=True)
 class Card:
     """
-    A card with what is left of it, in MiB and percent.
+    A card with its rest, in MiB and percent.
 
-    memory: what one container can have. promisable: what all together can.
+    memory: the most that one container can have. promisable: the most of all together.
     """
 
     name: str
@@ -98,7 +98,7 @@ def place(pod: Pod, cards: Sequence[Card], placement: str) -> Choice | None:
 
 
 def _single(pod: Pod) -> tuple[str, Part] | None:
-    """Return the container of a pod of one that wants one card: nearly all, and soon judged."""
+    """Return the container of a pod with one that wants one card, the common and fast case."""
     if len(pod) != 1:
         return None
     ((container, asked),) = pod.items()
@@ -114,7 +114,7 @@ def _best(asked: Part, cards: Sequence[Card], placement: str) -> Card | None:
 
 
 def apply(pod: Pod, choice: Choice, cards: Sequence[Card], sign: int = 1) -> None:
-    """Let a pod take what was chosen for it, or give it back; cards that are gone are left out."""
+    """Let a pod take its chosen parts, or give them back; cards that are gone are left out."""
     for card in cards:
         held = [pod[one] for one, names in choice.items() if card.name in names and one in pod]
         if held:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """
-Protocol Buffers, as far as the kubelet's interfaces take them.
+Protocol Buffers, as far as the kubelet's interfaces use them.
 
-A message is a dataclass whose fields say their numbers: text, amounts, switches, messages,
+A message is a dataclass whose fields carry their numbers: text, amounts, switches, messages,
 lists of them and maps of text. That is less than generated code, which would also bind the package
-to one release of the protobuf runtime. Unknown fields are skipped, as the format wants it. Google's
-runtime reads what is written here in tests/host/test_wire.py, and tests/cluster/test_messages.py
+to one release of the protobuf runtime. Unknown fields are skipped, as the format demands. In
+tests/host/test_wire.py Google's runtime reads these messages, and tests/cluster/test_messages.py
 compares the numbers with Kubernetes' own files.
 """
 
@@ -62,7 +62,7 @@ def pairs(number: int) -> Any:
 
 
 def encode(message: Any) -> bytes:
-    """Return the bytes of a message; what has its default is left out."""
+    """Return the bytes of a message, without fields that have their defaults."""
     out = bytearray()
     for one in dataclasses.fields(message):
         value = getattr(message, one.name)
