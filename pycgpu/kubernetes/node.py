@@ -155,7 +155,7 @@ class Node:
         ]
 
     def publish(self) -> bool:
-        """Write what the kubelet does not count to the node's status; False: it is there already."""
+        """Write what the kubelet does not count to the node's status; False: it was right."""
         self.overcommit.keep(self.root())
         cards = self.healthy(self.cards())
         wanted: dict[str, int] = {}
