@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """
-Starting a program of ours beside the hook, apart from it and its pipes.
+Start a program of ours apart from the hook and its pipes.
 
-A module of its own, because the hook imports this and not what such a program needs, which takes
-7 ms.
+This is a module of its own, so that the hook does not import what such a program needs: 7 ms.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 
 def start(module: str, args: Sequence[str], fds: Mapping[int, int] | None = None) -> None:
     """
-    Start ``main(args)`` of *module*; nobody waits for it.
+    Start ``main(args)`` of *module* in the background.
 
     Args:
-        fds: descriptors that it finds under these numbers.
+        fds: descriptors that the program gets, by their numbers there.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
     """
     here = os.path.abspath(__file__).rsplit("/", 3)[0]
     code = (

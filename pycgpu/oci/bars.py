@@ -13,7 +13,7 @@ import os
 from .bundle import given_cards
 
 _VENDOR = "0x10de"
-#: Written to, it says how the driver begins next; a container's root may, for it is 0644.
+#: Its files set how the driver starts next. They are 0644, so a container's root may write them.
 _DRIVERS_OWN = "/proc/driver/nvidia"
 
 

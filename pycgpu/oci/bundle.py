@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""An OCI bundle's ``config.json``, and what the container that it describes asks for."""
+"""An OCI bundle's ``config.json``, and the request of the container that it describes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from ..request.model import Request
 
 
-#: By these CRI engines mark the container that only holds a pod's namespaces. It carries the pod's
-#: annotations too, and would take a share of its own.
+#: The annotations by which CRI engines mark the container that only holds a pod's namespaces. It
+#: has the pod's annotations too, and would take a share of its own.
 SANDBOX = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType")
 
 
-#: By these they say of which namespace a pod is.
+#: The annotations with a pod's namespace.
 NAMESPACES = ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace")
 #: Settings that a CDI device of one container brings, as options of the hook in it.
 GIVEN = "--set"
-#: One that is for a container of this name alone, ``NAME:KEY=VALUE``: an init container passes its
-#: device on to one after it, and only the engine says which of them this is.
+#: A setting for the container of this name alone, ``NAME:KEY=VALUE``. An init container passes its
+#: device on to a later one, and only the engine tells which of them this is.
 GIVEN_TO = "--set-for"
 CONTAINER_NAMES = ("io.kubernetes.cri.container-name", "io.kubernetes.container.name")
 #: The uid of the pod for which that device was made: an engine may have read it for another's.
@@ -35,11 +35,11 @@ FOR_POD = "--pod"
 POD_UIDS = ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid")
 #: Of NVIDIA's devices; its minors below 254 are cards, by their index.
 NVIDIA_MAJOR = 195
-#: What every container with a card is given. Not nvidia-uvm-tools: the module opens it to none.
+#: Every container with a card gets these. The module opens nvidia-uvm-tools to no container.
 CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 _CARD_MINORS = range(254)
-#: What the CDI specification of NVIDIA's toolkit sets, so that its runtime leaves alone what CDI
-#: has brought. The cards are then those whose nodes it brought.
+#: The CDI specification of NVIDIA's toolkit sets this, so that its runtime adds no cards. The
+#: container's cards are then those whose nodes CDI brought.
 VOID = "NVIDIA_VISIBLE_DEVICES=void"
 #: In the names of the hooks by which NVIDIA's toolkit brings cards.
 _TOOLKITS = "nvidia-c"
@@ -116,7 +116,7 @@ def check_given(bundle: str, config: dict[str, object], counting: Collection[str
 def request_of(
     config: dict[str, object], allowed: permit.Permit = permit.DEFAULT
 ) -> Request | None:
-    """Return what the container of an OCI *config* asks for and may ask for, or None."""
+    """Return the permitted request of the container of an OCI *config*; None: it has none."""
     process = config.get("process")
     env = process.get("env") if isinstance(process, dict) else None
     if env is not None and not isinstance(env, list):
@@ -155,9 +155,9 @@ def request_of(
 
 def check_card(config: dict[str, object]) -> None:
     """
-    Raise RequestError if a container without a request is to have a card, and nobody brings it one.
+    Raise RequestError if a container without a request names a card that nothing brings it.
 
-    Vendors' documents start it with the whole card; here it would start without, and no word.
+    Vendors' products start it with the whole card; here it would silently start without one.
     """
     process, hooks = config.get("process"), config.get("hooks")
     env = process.get("env") if isinstance(process, dict) else None
@@ -180,16 +180,15 @@ def check_card(config: dict[str, object]) -> None:
 
 
 def _is_sandbox(annotations: dict[object, object]) -> bool:
-    """Tell it by all engines' marks: under one of them a pod may set that of another."""
+    """Tell whether all present marks say so: under one engine a pod may set another's mark."""
     kinds = [annotations[key] for key in SANDBOX if key in annotations]
     return bool(kinds) and all(kind == "sandbox" for kind in kinds)
 
 
 def given_cards(config: dict[str, object]) -> tuple[tuple[int, ...], bool]:
     """
-    Return the cards whose nodes the engine gives to the container, by --device or CDI.
-
-    And whether it is privileged: then it gets all that there are, which says nothing.
+    Return the cards whose nodes the engine gives to the container, by --device or CDI, and whether
+    it is privileged. A privileged container gets the nodes of all cards, asked for or not.
     """
     linux = config.get("linux")
     if not isinstance(linux, dict):
@@ -223,7 +222,7 @@ def _given(config: dict[str, object]) -> dict[str, str]:
         if not isinstance(words, list) or str(entry.get("path")).rpartition("/")[2] != HOOK:
             continue
         if (GIVEN in words or GIVEN_TO in words) and found:
-            # Neither's limits are the container's.
+            # Neither device's limits hold for the whole container.
             raise RequestError(
                 "the container has parts of two claims, or two devices of its own: put the requests"
                 " of both into one claim"
@@ -259,7 +258,7 @@ def _of_this(words: list[str], config: dict[str, object]) -> list[str]:
 
 
 def said(config: dict[str, object], keys: tuple[str, ...]) -> set[str]:
-    """Return what the container's engine, and the pod, say by these annotations."""
+    """Return the values that the container's engine, or the pod, gave these annotations."""
     annotations = config.get("annotations")
     given = annotations if isinstance(annotations, dict) else {}
     return {str(given[key]) for key in keys if key in given}

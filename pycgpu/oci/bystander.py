@@ -2,10 +2,10 @@
 """
 Containers without a part of a card that may meet one with a part: a pod's sidecars.
 
-Under the user door a tenant can send the driver's files over a socket of their network to a
-container whose calls nobody hears of. So one that shares its network and is given no card is kept
-from what takes anything of a card by such a file. Nobody is asked: the filter itself refuses, and
-holds though the agent ends.
+Under the user door, a tenant can send the driver's files over a socket of a shared network to a
+container whose calls the agent does not see. So a container that shares its network and has no card
+gets a filter against calls that take anything of a card. The filter refuses them without the agent,
+and still does so after the agent has ended.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: _IOC_NR and size of the RM escapes that take memory, channels or clients, or wrap one that does;
-#: the driver looks at nothing else of a number. kmod/core/rm/structs.h has the structures.
+#: _IOC_NR and size of the RM escapes that take memory, channels or clients, or wrap one that does.
+#: The driver ignores the rest of the number. kmod/core/rm/structs.h has the structures.
 ESCAPES = (
     (39, 56),  # RM_ALLOC_MEMORY
     (40, 20),  # RM_ALLOC_OBJECT
@@ -35,7 +35,7 @@ ESCAPES = (
 _UVM_INITIALIZE = 0x30000001
 _NUMBER, _SIZE, _WHOLE = 0xFF, 0x3FFF << 16, 0xFFFFFFFF
 _ADMINISTRATOR = "CAP_SYS_ADMIN"
-#: What of NVIDIA_VISIBLE_DEVICES brings no card.
+#: Values of NVIDIA_VISIBLE_DEVICES that bring no card.
 _NO_CARD = ("", "void", "none")
 
 
@@ -62,7 +62,7 @@ def fragment() -> dict[str, Any]:
 
 
 def is_one(config: dict[str, object]) -> bool:
-    """Return whether a container that asks for nothing is to have these rules."""
+    """Return whether a container without a request gets these rules."""
     return _shares_network(config) and not _has_card(config) and not _is_administrator(config)
 
 

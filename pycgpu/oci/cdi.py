@@ -3,8 +3,8 @@
 CDI: cards as ``--device cgpu.io/gpu=0``, without a runtime of our own.
 
 The specification brings the device nodes, the hook in both stages and, if asked, the driver's
-libraries. A device says which card, and tells the hook by ``CGPU_CARD_<n>=1``; how much of the card
-is still asked for in the environment, in any dialect.
+libraries. A device names a card, and tells the hook by ``CGPU_CARD_<n>=1``. The environment still
+asks for an amount of the card, in any dialect.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ def of_container(
     """
     Return the CDI specification of one device, :data:`CONTAINER_KIND` *name*.
 
-    It is *cards* with the limits that *settings* ask for, by the names of the containers that have
-    the device one after the other. They are the hook's arguments, which no image can set, and count
-    as annotations of the operator's do. The name may be another pod's soon, and an engine that has
-    not read the file anew gives it this device: its hook is told the uid of the *pod*.
+    It is *cards* with the limits in *settings*, by the names of the containers that have the device
+    one after the other. The limits are the hook's arguments, which no image can set, so they count
+    like an operator's annotations. Another pod may get this name soon, and an engine that has not
+    reloaded the file would give it this device. So the hook gets the uid of the *pod*.
     """
     edits = _edits(cards)
     edits["env"] = _visible(cards)
@@ -107,7 +107,7 @@ def of_container(
 
 
 def _common_part(settings: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return what is asked for all of them alike."""
+    """Return the settings that are the same for all containers."""
     first, *rest = settings.values()
     return {
         key: value for key, value in first.items() if all(other.get(key) == value for other in rest)
@@ -125,9 +125,8 @@ def of_claim(
     """
     Return the CDI specification of a claim's *devices*, :data:`CLAIM_KIND` by name.
 
-    Whatever containers have one of them are one *tenant*, with what *settings* ask of the cards in
-    their order; None where it is always one container. It sees those cards alone whose devices it
-    has.
+    All containers with one of these devices are one *tenant*, with the *settings* of the cards in
+    their order; None if it is always one container. A container only sees the cards of its devices.
     """
     cards = list({card.index: card for card in devices.values()}.values())
     shared = () if tenant is None else (TENANT, tenant)
@@ -156,7 +155,7 @@ def _visible(cards: Iterable[Card]) -> list[str]:
 
 
 def _given(cards: Iterable[Card], settings: Mapping[str, str]) -> list[str]:
-    """Return the hook's options that say which cards it is about and what is asked of them."""
+    """Return the hook's options for the cards and the settings."""
     every = {"CGPU_GPU": ",".join(map(_name, cards)), **settings}
     return [word for key, value in every.items() for word in (GIVEN, f"{key}={value}")]
 
@@ -209,7 +208,7 @@ class Written(NamedTuple):
 
 
 def written(text: str) -> Written | None:
-    """Return how the specification *text* was written; None if it is not of our cards."""
+    """Return how the specification *text* was written; None: it is not for our cards."""
     try:
         found = json.loads(text)
         edits = found["containerEdits"]

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: MIT
 """
-Running a program in a container, confined as the container's own processes are, or not at all.
+Run a program in a container, confined as the container's own processes are, or not at all.
 
-The program's path is the tenant's, so nothing of the host may be lent to it: namespaces, root,
-every cgroup (the devices hierarchy of v1 too), the LSM's label, user, groups, resource limits and
-seccomp filters are those of one of its processes, and capabilities are none. Whatever of these
-cannot be taken over ends the attempt before the program is looked at.
+The tenant chooses the program's path, so it must get nothing of the host. Namespaces, root, every
+cgroup (the devices hierarchy of v1 too), the LSM's label, user, groups, resource limits and seccomp
+filters are those of a container's process. It has no capabilities. If one of these cannot be taken
+over, the attempt ends before the program is opened.
 
-A child that is in the container and has not become the program yet is still this interpreter, whose
-file a tenant must not come by (as in CVE-2019-5736): it cannot be traced, so ``/proc/<pid>/exe``
-stays shut, and what is executed is a file opened without following the magic links of ``/proc``.
+Until a child in the container executes the program, it is still this interpreter, whose file a
+tenant must not reach (CVE-2019-5736). So the child cannot be traced, which closes
+``/proc/<pid>/exe``. The program's file is opened without following the magic links of ``/proc``.
 
-Nor does it inherit what this process has from whoever started it: open files are closed, what it
-reads and writes is the container's ``/dev/null`` (the host's could be given another mode by its
-owner, root), and there is a session keyring of its own.
+The child inherits nothing that this process has from its parent. Open files are closed, and its
+standard streams are the container's ``/dev/null``, because the container's root could change the
+mode of the host's. It has a session keyring of its own.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class _Program(ctypes.Structure):
 
 class Confinement(NamedTuple):
     """
-    What holds for a process.
+    The confinement of a process.
 
-    cgroups: its directories as the host sees them, one a hierarchy.
-    label: what to write to attr/exec for AppArmor's or SELinux' label, None: none in force.
+    cgroups: its directories as the host sees them, one for each hierarchy.
+    label: the text for attr/exec that sets AppArmor's or SELinux' label; None: none in force.
     filters: its seccomp filters, the first installed first.
     """
 
@@ -94,11 +94,11 @@ class Confinement(NamedTuple):
 
 def of_process(pid: int) -> Confinement:
     """
-    Return what confines process *pid*; it is stopped for a moment to read its filters.
+    Return the confinement of process *pid*, which is stopped for a moment to read its filters.
 
     Raises:
-        ProcessLookupError, FileNotFoundError: it has ended.
-        CgpuError: a part of it cannot be read.
+        ProcessLookupError, FileNotFoundError: the process has ended.
+        CgpuError: a part of its confinement cannot be read.
     """
     # Its name is its own choice, in whatever encoding.
     lines = _read(pid, "status").decode(errors="replace").split("\n")
@@ -123,12 +123,13 @@ def run(
     what: Confinement, pidfd: int, program: str, env: dict[bytes, bytes], timeout_s: float
 ) -> int | None:
     """
-    Run *program* as a process of *what*'s would; return its exit status, None: it took too long.
+    Run *program* with the confinement *what*; return its exit status, None: it took too long.
 
-    126 tells that it was not started: confinement that cannot be taken over, or no such program.
+    Status 126: it was not started, as the confinement cannot be taken over or no such program is
+    there.
 
     Args:
-        pidfd: of *what*'s process, from before it was read: its number may be another's by now.
+        pidfd: *what*'s process, opened before *what* was read, because pids are reused.
     """
     child = os.fork()
     if not child:
@@ -161,7 +162,7 @@ def _be(what: Confinement, pidfd: int, program: str, env: dict[bytes, bytes]) ->
         _write("/proc/self/oom_score_adj", str(what.oom_score_adj).encode())
         for which, bounds in what.limits:
             resource.setrlimit(which, bounds)
-        # It has not ended, so all of this was its own.
+        # The process still runs, so no later process with its pid was read.
         signal.pidfd_send_signal(pidfd, 0)
         for fd in spaces:
             _check(_libc.setns(fd, 0))
@@ -266,7 +267,7 @@ def _cgroups(pid: int) -> tuple[str, ...]:
         if directory is not None:
             found.append(directory + place.path)
         elif place.controllers != ("",):
-            # v2 beside v1, mounted nowhere and without a controller, confines nothing
+            # A v2 hierarchy next to v1, not mounted and without a controller, confines nothing.
             names = ",".join(place.controllers)
             raise CgpuError(f"hierarchy {place.number} ({names}) is mounted nowhere")
     return tuple(found)
@@ -286,7 +287,7 @@ def _label(pid: int) -> str | None:
     name = text.rsplit(" (", 1)[0]
     if name in ("", "unconfined", "kernel"):
         return None
-    # what attr/exec takes: of AppArmor a command, of SELinux the context
+    # attr/exec takes a command of AppArmor, and a context of SELinux.
     return name if os.path.exists("/sys/fs/selinux/enforce") else f"exec {name}"
 
 

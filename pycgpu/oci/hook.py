@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 """
-The OCI hook: what a container's environment asks for becomes one write to ``inst_ctl``.
+The OCI hook: the request in a container's environment becomes one write to ``inst_ctl``.
 
 ``createRuntime`` (or ``prestart``) registers the container while its first process waits and
-nothing of its image runs yet; a non-zero exit makes the engine destroy it. ``poststop`` removes
+no program of its image runs yet. A non-zero exit makes the engine destroy it. ``poststop`` removes
 it. The registration is bound to that process: if the hook or the engine is killed at any point,
-the process dies with it, and the door takes the registration back on its own.
+the process dies with it, and the door removes the registration by itself.
 
-A limit that was asked for and cannot be given always ends in a refusal, whatever goes wrong.
+A requested limit that cannot be granted always ends in a refusal, whatever goes wrong.
 
-Every container's start waits for this: nothing on its way imports ``os``, which is ``posix`` and an
-abstract class for each kind of collection, a tenth of the whole start.
+Every container's start waits for this, so nothing on its path imports ``os``. That is ``posix`` and
+an abstract class for each kind of collection, and takes a tenth of the whole start.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def run(
         state_text: the OCI state, JSON. runc calls the status before start ``creating``,
             crun ``created``; at poststop pid is absent or 0.
         root: the tree, or None for the door that is open.
-        dev: where the device nodes are; those that lack are made.
-        policy: what containers may ask for here, see :mod:`pycgpu.request.permit`.
-        shared: the tenant that this container is of, with others; its cgroup is in *tenants*, or
-            where such cgroups are.
-        seccomp: the agent's rules, or None for where it publishes them.
+        dev: the directory of the device nodes; missing ones are made.
+        policy: the file with what containers may ask for, see :mod:`pycgpu.request.permit`.
+        shared: the tenant that this container shares with others. Its cgroup is in *tenants*, or in
+            the default directory.
+        seccomp: the file with the agent's rules; None: the one that it publishes.
     """
     container_id = "-"
     removing = stage == "poststop"
@@ -162,7 +162,7 @@ def _register(
         return _allowed_here(found, unenforced, allowed, config, proc), unenforced
 
     def settle(result: Grant | Refusal, unenforced: bool, group: str | None) -> bool | None:
-        """Register it; None: it was refused, False: the tenant is there already."""
+        """Register the container; None: it was refused, False: the tenant is there already."""
         if isinstance(result, Refusal):
             _refused(log, container_id, result)
             return None
@@ -207,9 +207,9 @@ def _register(
 def _asked(
     bundle: str, log: HookLog, policy: str
 ) -> tuple[dict[str, object], permit.Permit, Request | None]:
-    """Return a bundle's configuration, what it may ask for, and what it does; None: nothing."""
+    """Return a bundle's configuration, its permit, and its request; None: it has none."""
     config = load_config(bundle)
-    # Before anything is said: what is said may be of the tenant's choice, and the file is, too.
+    # Set before any output: the tenant chooses that file, and may choose the output's text.
     log.alone = log.alone or hook_output(config.get("annotations")) is not None
     check_annotations(bundle, config)
     if names(config, "EGPU"):
@@ -231,7 +231,7 @@ def _allowed_here(
     config: dict[str, object],
     proc: str,
 ) -> Grant | Refusal:
-    """Return what was decided, or a refusal of what would not hold on this node."""
+    """Return the decision, or a refusal if it would not hold on this node."""
     if isinstance(result, Refusal):
         return result
     if unenforced and allowed.without_bridge == permit.REFUSE:
@@ -253,7 +253,7 @@ def _refused(log: HookLog, container_id: str, refusal: Refusal) -> None:
 def _note(
     log: HookLog, container_id: str, grant: Grant, unenforced: bool, dev: str, proc: str
 ) -> None:
-    """Log what a container is to know of its grant, before it is registered."""
+    """Log the notes of a container's grant, before it is registered."""
     for note in (*grant.short, *grant.notes):
         log.line("WARN", container_id, note)
     cards = [card.index for card in grant.cards]
@@ -311,13 +311,13 @@ def _create(
 
 def cgroup_of(pid: int, proc: str = "/proc") -> str | None:
     """
-    Return the directory of the cgroup by which to know a container, or None if its pid will do.
+    Return the directory of the cgroup that identifies a container, or None if its pid does.
 
-    A process that is not the first of a pid namespace of its own shares the host's or another
-    container's (``--pid=host``, pods with one namespace): there only the cgroup tells.
+    A process that is not the first of its pid namespace shares the host's or another container's
+    (``--pid=host``, pods with one namespace). There only the cgroup identifies the container.
 
     Raises:
-        HookError: there is no such process, or no cgroup of its own.
+        HookError: no such process, or it has no cgroup of its own.
     """
     try:
         with open(f"{proc}/{pid}/status", encoding="utf-8", errors="replace") as file:
@@ -417,7 +417,7 @@ def _door_part(grant: Grant) -> Grant:
 
 
 def _tell(short: tuple[str, ...], pid: int, config: dict[str, object], proc: str) -> None:
-    """Tell who starts a container that it has less than it asked for."""
+    """Tell the user who starts a container that it gets less than it asked for."""
     from .log import shown
     from .notice import tell
 
@@ -438,8 +438,8 @@ def _watch(container_id: str, grant: Grant, root: str, pid: int, log: HookLog) -
 
 
 def _remove(state: dict[str, object], log: HookLog, root: str | None) -> int:
-    # Containers that asked for nothing come here too: their engines know no better. A door that
-    # is closed has nothing to remove, and processes that linger are the door's own to reap.
+    # Engines call this for containers without a request, too. A closed door has nothing to
+    # remove, and the door itself reaps processes that linger.
     container_id = str(state["id"])
     bundle = _bundle(state)
     if bundle is None or not mark.take(bundle, container_id):
@@ -453,7 +453,7 @@ def _remove(state: dict[str, object], log: HookLog, root: str | None) -> int:
 
 
 def _leave(shared: str, log: HookLog, root: str | None, lock: str, tenants: str | None) -> int:
-    """Remove a tenant whose last container this was."""
+    """Remove the tenant if this was its last container."""
     from ..tree import tenant
 
     directory = tenants or tenant.DIRECTORY
@@ -469,7 +469,7 @@ def _leave(shared: str, log: HookLog, root: str | None, lock: str, tenants: str 
     return 0
 
 
-#: Options that are read where the bundle is, but for the tenant.
+#: Options that are read with the bundle; only the tenant is read here, too.
 _ELSEWHERE = (GIVEN, GIVEN_TO, FOR_POD, TENANT)
 
 

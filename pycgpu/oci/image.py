@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-What an image sets for its container beside ENV: annotations, under Podman.
+What an image sets for its container besides ENV: annotations, under Podman.
 
-Podman (4.3.1, and up to 5; later ones no more) puts an image's annotations among the container's
-own, where nothing tells them from those that were given with ``--annotation``. Its storage has the
-image's manifest, and whatever stands in both may be the image's. Docker and containerd do nothing
-of the kind.
+Podman (4.3.1, and up to 5; not later) adds an image's annotations to the container's own. There
+they look like those given with ``--annotation``. Podman's storage has the image's manifest, and an
+annotation in both may be the image's. Docker and containerd do not add an image's annotations.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _RECORDS = ("containers.json", "volatile-containers.json")
 
 def check(bundle: str, annotations: dict[str, object], root: object) -> None:
     """
-    Raise HookError if one of *annotations* is the image's, or it cannot be told.
+    Raise HookError if one of *annotations* may be the image's, or the image cannot be read.
 
     Args:
         bundle: Podman's is ``<storage>/<driver>-containers/<id>/userdata``, beside its record of
             the container; CRI-O's is of the same form, and its record with the container's root.
-        root: of the container, ``<storage>/<driver>/…``, where no image says what it is.
+        root: the container's root, ``<storage>/<driver>/…``, a path that no image chooses.
     """
     place, _, last = posix.fspath(bundle).rstrip("/").rpartition("/")
     place, _, container_id = place.rpartition("/")

@@ -12,13 +12,13 @@ import sys
 import time
 
 DEFAULT = "/var/log/cgpu-prestart-hook.log"
-#: Where users of CTyun's eGPU look: written for containers that speak it, beside the default.
+#: The log that users of CTyun's eGPU read; written for such containers besides the default.
 CTYUN = "/var/log/nvidia-egpu-prestart-hook.log"
 ROTATE_BYTES = 1 << 20
 KEPT = 3
-#: Of one text: what a container calls its variables has no end, and the log keeps four files.
+#: Bounds of one text: a container's variable names may be long, and the log keeps four files.
 _HEAD, _TAIL = 3000, 1000
-#: All that is shown as it is. A shell executes none of it, nor what it stands around.
+#: Characters that are shown unchanged. In a shell they execute nothing.
 _PLAIN = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:=/+%@'\"()[]\\"
 )
@@ -28,7 +28,7 @@ _LIKE = {"\n": " / ", ";": ",", "`": "'"}
 
 def shown(text: str) -> str:
     """
-    Return *text* as one line that no terminal, log or shell takes for anything else.
+    Return *text* as one line that no terminal, log or shell interprets.
 
     An image chooses the names of its variables, which errors quote.
     """
@@ -54,8 +54,8 @@ class HookLog:
     Append lines to files, and rotate each at 1 MiB to ``.1``, ``.2``, ``.3``.
 
     Attributes:
-        ctyun: what :meth:`join_ctyun` adds to the files, or None.
-        alone: nothing goes to stderr, which leads to a file that the container has named.
+        ctyun: the file that :meth:`join_ctyun` adds, or None.
+        alone: nothing goes to stderr, because that leads to a file that the container has named.
     """
 
     alone = False

@@ -2,8 +2,8 @@
 """
 A bundle's mark that its container was registered under an id.
 
-An id is one engine's own: another may give the same one, and its container, which is refused or has
-asked for nothing, must not take the registration of the first along when it goes.
+Two engines may use the same id. When the second one's container, refused or without a request,
+ends, it must not remove the registration of the first.
 """
 
 from __future__ import annotations

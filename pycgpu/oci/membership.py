@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-A container as the member of a group: which one, as which user, and what it is given of the server.
+A container as the member of a group: the group, the user, and the server's directories in it.
 
-The runtime binds two directories into it before the engine's own program makes it, and the hook
-starts the server that fills them. A group of pods is their namespace's: its leader is named
-``NAMESPACE.NAME``, and no namespace has a dot.
+The runtime binds two directories into the container before the engine's own program makes it. The
+hook starts the server that fills them. A group of pods belongs to their namespace: its leader is
+named ``NAMESPACE.NAME``, and no namespace has a dot.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def of(
 
     Raises:
         RequestError: as of :func:`leader`, or the operator does not let it in.
-        HookError: its namespace may be its image's word, its user is nobody's on this host, or it
-            was not given what :func:`give` adds.
+        HookError: its image may have set its namespace, its user is unknown on this host, or it
+            lacks what :func:`give` adds.
     """
     annotations = config.get("annotations")
     given = annotations if isinstance(annotations, dict) else {}
@@ -110,14 +110,14 @@ def _user(config: dict[str, object], pid: int, proc: str) -> int:
 
 def give(config: dict[str, object], request: Request, root: str) -> None:
     """
-    Add to *config* what leads a container to the server of the group that it asks for.
+    Add the directories and the environment of the requested group's server to *config*.
 
     Raises:
         CgpuError: as of :func:`leader` and :func:`pycgpu.tree.group.quota_of`, or the directories
             cannot be made, or the tree cannot be read.
     """
     whom = leader(config, request.group or "")
-    # Whose it is the hook looks at.
+    # The hook checks the group's owner.
     here = group.Group(whom, 0, policy_asked=False, containers_of="")
     linux = config.get("linux")
     mount_label = linux.get("mountLabel") if isinstance(linux, dict) else None
@@ -161,7 +161,7 @@ def joined(
     As :func:`pycgpu.tree.group.joined`.
 
     Args:
-        decide: what is decided of a request, and whether nothing enforces its part of the compute.
+        decide: returns the decision on a request, and whether its compute limits are unenforced.
     """
 
     def admit(asked: Request) -> Grant:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-Device nodes by which a container has a card's memory past RM, and so past its limits.
+Device nodes through which a container can use a card's memory past RM, and so past its limits.
 
-They are those of nvidia-modeset, of nvidia-drm, and of the drivers beside NVIDIA's own:
-nvidia-caps, switches, nvidia-fs, gdrdrv. CDI brings some of them with every card: the specification
-that NVIDIA's toolkit writes does, and from 1.18 on so does its runtime, whatever
-NVIDIA_DRIVER_CAPABILITIES says.
+They belong to nvidia-modeset, nvidia-drm, and drivers besides NVIDIA's own: nvidia-caps, switches,
+nvidia-fs, gdrdrv. The CDI specification of NVIDIA's toolkit brings some of them with every card.
+From 1.18 on its runtime does so too, whatever NVIDIA_DRIVER_CAPABILITIES says.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .bundle import NVIDIA_MAJOR, given_cards
 _KINDS = ("c", "u")
 _MODESET_MINOR = 254
 _DRM_MAJOR = 226
-#: Of the drivers whose name begins like NVIDIA's those that the doors watch.
+#: The drivers with names like NVIDIA's that the doors watch.
 _WATCHED = ("nvidia", "nvidiactl", "nvidia-frontend", "nvidia-uvm")
 
 

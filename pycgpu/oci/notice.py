@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-What whoever starts a container is told although it starts: a line on its standard error.
+A notice to the user whose container starts: a line on the container's standard error.
 
-An engine shows what a hook says only if the hook fails. The container's own standard error is what
-``docker run`` and ``docker logs`` show: a pipe, or a terminal that the runtime makes later.
+An engine shows a hook's output only if the hook fails. ``docker run`` and ``docker logs`` show the
+container's own standard error: a pipe, or a terminal that the runtime makes later.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PROCESS = 3
 
 def tell(pid: int, text: str, *, terminal: bool, proc: str = "/proc") -> None:
     """
-    Tell it to who sees the standard error of a container whose first process waits.
+    Write *text* to the standard error of a container whose first process waits.
 
     Args:
-        terminal: the runtime will make one for it; a program beside this one waits for that.
+        terminal: the runtime will make a terminal; a separate program waits for that.
     """
     with contextlib.suppress(OSError):
         process = os.open(f"{proc}/{pid}", os.O_RDONLY | os.O_DIRECTORY)
@@ -42,7 +42,7 @@ def tell(pid: int, text: str, *, terminal: bool, proc: str = "/proc") -> None:
 
 def _write(process: int, text: str, *, terminal: bool) -> bool:
     """Write to the standard error behind a directory of /proc; tell whether it is one for that."""
-    # A file of our own, which waits for nobody.
+    # A description of our own, whose O_NONBLOCK does not change the container's.
     fd = os.open("fd/2", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=process)
     try:
         if not os.isatty(fd) and (terminal or not stat.S_ISFIFO(os.fstat(fd).st_mode)):
@@ -54,7 +54,7 @@ def _write(process: int, text: str, *, terminal: bool) -> bool:
 
 
 def write(fd: int, text: str) -> None:
-    """Write a line of ours if there is room; OSError if nobody reads any more."""
+    """Write a line of ours if there is room. OSError: the reader is gone."""
     if select.select([], [fd], [], 0)[1]:
         os.write(fd, f"cgpu: {text}\n".encode())
 

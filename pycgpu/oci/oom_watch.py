@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """
-The OOM script: when a container's allocation is refused, run what it named, then end the process.
+The OOM script: when an allocation is refused, run the container's script, then end the process.
 
 The hook leaves one watcher a container, which lives as long as the container's first process. The
 door refuses the allocation by itself (``oom_action=fail``), so a watcher that dies costs the
 notice and never the limit.
 
-The script's path is the tenant's: it runs as the offending process would have run it, with all that
-confines that process (:mod:`.confine`). A process that has ended meanwhile is stood for by the
-container's first one. Whatever becomes of one event, the next is served.
+The tenant chooses the script's path. So the script runs with the confinement of the offending
+process (:mod:`.confine`), or of the container's first one if that process has ended. A failure at
+one event does not affect the next.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Watcher:
                 raise CgpuError("events: the door went away")
 
     def _since_create(self, lines: list[str]) -> list[str]:
-        # Reading begins with the past, and an id may be registered again while we watch: lines
-        # before its last creation are about processes of a former life.
+        # The ring also has old lines, and an id may be registered again while we watch. So lines
+        # before its last creation are about processes of an earlier container.
         created = [
             number
             for number, line in enumerate(lines)
@@ -152,17 +152,17 @@ def run_script(
     script: str, container_id: str, card: int, pid: int, *, confined_as: tuple[int, int]
 ) -> int | None:
     """
-    Run *script* confined as a process is, of which *confined_as* is the number and a pidfd.
+    Run *script* with the confinement of the process *confined_as*, a pid and a pidfd.
 
-    It finds CGPU_CONTAINER_ID, CGPU_GPU (N of /dev/nvidiaN) and CGPU_PID (the host's number) in
-    its environment, besides what that process has.
+    The script's environment is that process's, with CGPU_CONTAINER_ID, CGPU_GPU (N of
+    /dev/nvidiaN) and CGPU_PID (the host's pid).
 
     Returns:
         Its exit status; 126: it was not started; None: it was ended after 30 s.
 
     Raises:
-        ProcessLookupError, FileNotFoundError: the process that it should be confined as has ended.
-        CgpuError: what confines that process cannot be told.
+        ProcessLookupError, FileNotFoundError: the process of *confined_as* has ended.
+        CgpuError: its confinement cannot be read.
     """
     what = confine.of_process(confined_as[0])
     env = what.environ | {
@@ -179,7 +179,7 @@ def _pidfd(pid: int) -> int | None:
     except (ProcessLookupError, FileNotFoundError):
         return None
     except OSError as error:
-        # EINVAL: the number is a thread's, whose process told of it and ended
+        # EINVAL: the number is now a thread's, so the process that the event named has ended.
         if error.errno == errno.EINVAL:
             return None
         raise

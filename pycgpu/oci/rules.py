@@ -2,8 +2,8 @@
 """
 The agent's seccomp rules, and whether a container's ``config.json`` has them.
 
-Under the user door nothing else holds a container: one whose calls the agent does not hear of has
-the whole card, whatever it was granted.
+Under the user door nothing else limits a container: if the agent does not see its calls, it has the
+whole card, whatever it was granted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPLACED_BY = (
 
 
 def load(path: str = PATH) -> dict[str, Any]:
-    """Return what the agent has published; raise HookError if it has not."""
+    """Return the rules that the agent has published. HookError: it has published none."""
     try:
         with open(path, encoding="utf-8") as file:
             rules: Any = json_text.loads(file.read())

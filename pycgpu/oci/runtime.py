@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
 """
-``cgpu-container-runtime``: stands where an engine expects runc, and hands on to it.
+``cgpu-container-runtime``: an engine starts it in place of runc, and it hands on to runc.
 
 For ``create``, ``run`` and ``restore`` of a container that asks for a share, ``config.json`` gets
 the hook, the device nodes of its cards and no others, and NVIDIA_VISIBLE_DEVICES narrowed to them
 (so that nvidia-container-runtime, if it is next in line, shows the same cards). With the user door
 it gets the agent's seccomp rules as well. Every other command is passed on at once.
 
-NVIDIA's runtime may add nodes that no limited container must have. It looks for runc in PATH, so it
-is made to find this program once more there, which takes them out and hands on to runc.
+NVIDIA's runtime may add nodes that no limited container must have. It looks for runc in PATH, where
+it finds this program a second time. That removes the nodes and hands on to runc.
 
-This file decides nothing about limits: what cannot be understood here still gets the hook, and
-the hook refuses with the reason where engines look for it.
+This file decides nothing about limits. A container whose request is malformed still gets the hook,
+which refuses it with the reason where engines look for one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: NVIDIA's runtime; it goes on to runc.
 TOOLKIT = "nvidia-container-runtime"
-#: What is executed, the first that exists.
+#: The runtimes behind this one; the first that exists is executed.
 RUNTIMES = (TOOLKIT, "runc", "crun")
 #: Links to this program, by the names that the toolkit looks for.
 BEHIND = "/run/cgpu/behind"
@@ -42,10 +42,10 @@ STARTS = ("create", "run", "restore")
 _VALUE_OPTIONS = frozenset(
     ("--log", "--log-format", "--log-level", "--root", "--criu", "--rootless", "--cgroup-manager")
 )
-#: What of a system call's argument a 32-bit entry has.
+#: The part of a system call's argument that a 32-bit entry passes.
 _LOWER_HALF = 0xFFFFFFFF
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
-#: But for graphics and display.
+#: All capabilities except graphics and display.
 _ALL = ("compute", "compat32", "utility", "video", "ngx")
 _DEFAULT = ("compute", "utility")
 _CAPABILITY_NODES = (
@@ -53,8 +53,8 @@ _CAPABILITY_NODES = (
     "NVIDIA_MIG_MONITOR_DEVICES",
     "NVIDIA_IMEX_CHANNELS",
 )
-#: How the toolkit's features are asked for, each of which brings nodes of another driver:
-#: NVIDIA_GDS, NVIDIA_GDRCOPY, NVIDIA_NVSWITCH, NVIDIA_MOFED, and what comes after them.
+#: The form of variables that ask for a feature of the toolkit, each with another driver's nodes:
+#: NVIDIA_GDS, NVIDIA_GDRCOPY, NVIDIA_NVSWITCH, NVIDIA_MOFED, and future ones.
 _FEATURE, _FEATURE_ON = "NVIDIA_", "enabled"
 
 
@@ -114,19 +114,19 @@ def prepare(
     toolkit: bool = False,
 ) -> bool:
     """
-    Add to the bundle's config what a container with a request needs; return whether it has one.
+    Add what a container with a request needs to the bundle's config; return whether it has one.
 
     Args:
         hook: the hook's program and its options, before the stage.
         root: the tree, or None for the door that is open.
-        dev: where the device nodes are; those that lack are made.
-        proc: what the kernel says of drivers.
-        sysfs: what the kernel says of devices.
-        policy: what containers may ask for here, or None for the node's own.
-        toolkit: NVIDIA's runtime comes next, which brings cards to who asks for none, too.
+        dev: the directory of the device nodes; missing ones are made.
+        proc: the directory in which the kernel shows drivers.
+        sysfs: the directory in which the kernel shows devices.
+        policy: the file with what containers may ask for; None: the node's own.
+        toolkit: NVIDIA's runtime comes next, which brings cards without a request, too.
 
     Raises:
-        RequestError: a container is to have a card, asks for no part of it, and would have none.
+        RequestError: a container names a card, asks for no part of it, and would get none.
         HookError: config.json cannot be read or replaced, the user door lacks its rules, or crun
             would have hooks write to a file that the container names.
         CgpuError: a device node is missing and cannot be made.
@@ -266,12 +266,12 @@ def show_cards(config: dict[str, object], names: list[str]) -> None:
 
 def leave_out(config: dict[str, object]) -> None:
     """
-    Take out what an image may ask NVIDIA's toolkit for, and a limited container must not have.
+    Remove an image's requests to NVIDIA's toolkit that a limited container must not make.
 
-    By ``graphics`` and ``display`` that brings the nodes of nvidia-modeset and nvidia-drm, by which
-    video memory is had past RM, and by the other variables those of nvidia-caps, of the host's
-    switches and network, and of drivers that map a card's memory. An image of the first CUDA
-    images' kind, which sets CUDA_VERSION and nothing else, gets all that there is.
+    For ``graphics`` and ``display`` the toolkit brings the nodes of nvidia-modeset and nvidia-drm,
+    which give video memory past RM. For the other variables it brings those of nvidia-caps, of the
+    host's switches and network, and of drivers that map a card's memory. An image like the first
+    CUDA images, which only sets CUDA_VERSION, gets all capabilities.
     """
     process = _map(config, "process")
     kept: list[object] = []
@@ -324,8 +324,8 @@ def _merge(config: dict[str, object], ours: dict[str, Any]) -> dict[str, Any]:
     """
     Put *ours* before the container's rules, and return its ``seccomp``.
 
-    libseccomp lets an unconditional rule win over a narrower one, so what the engine's profile
-    says of the same system calls is rewritten to hold for the rest of their arguments.
+    libseccomp prefers an unconditional rule to a narrower one. So the engine's rules for the same
+    system calls are rewritten to match only the rest of their arguments.
     """
     linux = _map(config, "linux")
     if not linux.get("seccomp"):
@@ -351,10 +351,10 @@ def _rest_of(name: str, rule: dict[str, Any], ours: list[Any]) -> list[dict[str,
     """
     Return *rule* for calls of *name* whose arguments none of *ours* matches.
 
-    There is no 'otherwise' in a profile, but libseccomp tries a mask before those that are part
-    of it. So two rules on one bit that all our masks contain cover the rest: the bit is set, or
-    it is not. One of ours may be one of the two already. Those on an upper half are for 32-bit
-    entries, of which they leave no rest.
+    A profile has no 'otherwise', but libseccomp tries a mask before masks that are part of it. So
+    two rules on one bit that all our masks contain cover the rest: the bit is set, or it is not.
+    One of our rules may equal one of the two. Our rules on an upper half are for 32-bit entries,
+    and leave no rest of those.
     """
     tests = [test for entry in ours if name in entry["names"] for test in entry.get("args", [])]
     tests = [test for test in tests if test["value"] & _LOWER_HALF]
@@ -372,7 +372,8 @@ def step_behind(own: str, behind: str = BEHIND) -> dict[str, str]:
     """
     Return an environment in which the toolkit finds *own*, this program, where it looks for runc.
 
-    Who may not write below /run is left to the hook, which refuses what the toolkit should not add.
+    It is unchanged if this user may not write below /run. The hook then refuses nodes that the
+    toolkit should not add.
     """
     environment = dict(os.environ)
     program = os.path.realpath(own)
@@ -394,7 +395,7 @@ def hand_on(
     bundle: str | None, runtimes: tuple[str, ...], own: str, behind: str = BEHIND
 ) -> tuple[str, dict[str, str]]:
     """
-    Take out of *bundle* what the toolkit has added; return the program behind it, its environment.
+    Remove the toolkit's forbidden nodes from *bundle*; return the next program, its environment.
 
     Raises:
         HookError: config.json cannot be read or replaced, or no such program is installed.
