@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: MIT
 """
-Ray: what a task or an actor asks for as ``num_gpus=0.3`` is the limit of its worker.
+Ray: the ``num_gpus=0.3`` of a task or an actor is the limit of its worker.
 
 ``RAY_RUNTIME_ENV_HOOK=pycgpu.batch.ray.hook`` in the driver's environment, or
 ``ray.init(runtime_env={"worker_process_setup_hook": "pycgpu.batch.ray.setup"})``. A worker learns
-what it was given when its task comes, at the moment in which Ray sets CUDA_VISIBLE_DEVICES; there
-it becomes a tenant of its own. From then on it keeps the limit until it ends, as do the processes
-that it starts.
+its part of a card when its task comes and Ray sets CUDA_VISIBLE_DEVICES. At that moment it becomes
+a tenant of its own. It keeps the limit until it ends, as do the processes that it starts.
 
-A worker that is not root asks ``sudo -n cgpu attach``; PYCGPU_ATTACH says otherwise. With
+A worker that is not root runs ``sudo -n cgpu attach``, or the command in PYCGPU_ATTACH. With
 PYCGPU_GROUP=NAME in its environment it becomes a member of the group NAME-CARD, whose workers use
 their card at the same time.
 """
@@ -81,7 +80,7 @@ def assigned(resources: Mapping[str, Sequence[tuple[int, float]]], ids: Sequence
     its part.
 
     Args:
-        ids: what Ray shows the worker: other names than its own numbers where the node's
+        ids: the names that Ray shows the worker. They differ from Ray's numbers if the node's
             CUDA_VISIBLE_DEVICES chooses among the host's cards.
     """
     parts: dict[int, float] = {}
@@ -107,10 +106,10 @@ def command(cards: Assigned, pid: int, environment: Mapping[str, str]) -> list[s
     """
     Return the command by which process *pid* asks for *cards*.
 
-    Rounded down, to what memory and compute are counted in: parts of a card that add up to 1 fit.
+    Memory and compute are rounded down to their units, so parts of a card that add up to 1 fit.
 
     Raises:
-        RequestError: a part is less than the compute can be limited to.
+        RequestError: a part is less than the smallest limit of compute.
     """
     default = "cgpu attach" if os.geteuid() == 0 else "sudo -n cgpu attach"
     parts = _ten_thousandths(cards)
@@ -137,7 +136,7 @@ def _group(cards: Assigned, environment: Mapping[str, str]) -> str | None:
 
 
 def _ten_thousandths(cards: Assigned) -> list[int]:
-    # Ray counts in them; what a binary fraction lacks of one is no part.
+    # Ray counts in units of 1/10000; the addition corrects for binary fractions just below one.
     return [int(part * 10000 + 1e-6) for _, part in cards]
 
 
@@ -151,8 +150,8 @@ def join(cards: Assigned, attach: Callable[[list[str]], None] | None = None) -> 
     what the first was given.
 
     Raises:
-        RequestError: it is another part than that.
-        CgpuError: it is refused, and why.
+        RequestError: a second task has another part.
+        CgpuError: the part is refused; the message says why.
     """
     global _attached
     if cards == _attached or all(part >= 1 for _, part in cards):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-What a job asks for in Volcengine's words: ``emr.serverless.mgpu.*`` for Spark, Ray and custom jobs.
+A job's request in Volcengine's words: ``emr.serverless.mgpu.*`` for Spark, Ray and custom jobs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parse(text: str) -> dict[str, str]:
 
 def merged(lines: Iterable[written.Line]) -> dict[str, str]:
     """
-    Return what *lines* say together; of two values of Spark's own the last holds, as there.
+    Return the settings of all *lines*; the last of two values of Spark's own wins, as in Spark.
 
     Raises:
         RequestError: a key of ours has two values.
@@ -53,10 +53,10 @@ def merged(lines: Iterable[written.Line]) -> dict[str, str]:
 
 def request(settings: Mapping[str, str]) -> Request:
     """
-    Return what a job's settings ask for: a part of one card, or whole cards.
+    Return the request of a job's settings: a part of one card, or whole cards.
 
     Raises:
-        RequestError: they ask for nothing, contradict each other, or a value cannot be.
+        RequestError: they ask for nothing, contradict each other, or a value is invalid.
     """
     for key in settings:
         if key.startswith(_CHECKED) and key not in _KNOWN:

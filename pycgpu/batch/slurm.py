@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """
-What a Slurm job's shards (``--gres=shard:4``) are of a card.
+The part of a card that a Slurm job's shards (``--gres=shard:4``) are.
 
-The amounts are what Slurm itself says, by ``scontrol`` and ``slurmd``: what stands in a job's
-environment its user may have written. Slurm counts shards, and each card has a number of its own
-(``gres.conf``); a card's memory and compute are divided by that. Since 23.11 a job's details say
-both for each card; before, they say where the job is, and slurmd how many shards each card has.
+The amounts come from Slurm itself, by ``scontrol`` and ``slurmd``, because a user can write the
+job's environment. Slurm counts shards, and each card has a number of its own (``gres.conf``), by
+which its memory and compute are divided. Since 23.11 a job's details have both numbers for each
+card. Before, they only name the job's cards, and slurmd tells how many shards each card has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pycgpu.tree.group import Group
 
 #: Source of the SPANK plugin, which every site builds against its own Slurm.
 PLUGIN = Path(__file__).with_name("spank_cgpu.c")
-#: What a job's environment asks for a group by.
+#: The variable by which a job's environment asks for a group.
 GROUP = "CGPU_GROUP"
 _TIMEOUT_S = 30
 _ITEM = re.compile(r"(\w+)(?::[A-Za-z_][\w.-]*)*(?::(\d\w*))?(?:\((.*)\))?")
@@ -33,7 +33,7 @@ _CONFIGURED = re.compile(r"\bGres Name=shard\b.*? Count=(\d+) Index=(\d+)\b")
 #: With the job's number before it, it is a container's id.
 NAME_MAX = 40
 _NAME = re.compile(rf"[\w.-]{{1,{NAME_MAX}}}", re.ASCII)
-#: Runs a program and returns what it tells.
+#: A function that runs a program and returns its output.
 Ask = Callable[..., str]
 
 
@@ -47,12 +47,12 @@ class Shards(NamedTuple):
 
 def request(shards: Sequence[Shards], compute: str) -> Request:
     """
-    Return what the door is asked for; *compute* is ``quota`` or ``weight``.
+    Return the request to the door; *compute* is ``quota`` or ``weight``.
 
-    All jobs together never ask for more of a card than there is, for nothing is rounded up.
+    Amounts are rounded down, so all jobs together never ask for more than a card.
 
     Raises:
-        RequestError: so few shards are no part that the compute can be limited to.
+        RequestError: so few shards are less than the smallest limit of compute.
     """
     if compute not in ("quota", "weight"):
         raise RequestError(f"compute={compute!r}: write quota or weight")
@@ -91,7 +91,7 @@ def group(tenant: str, name: str, uid: int) -> Group:
 
 
 def run(program: str, *words: str) -> str:
-    """Return what a program of Slurm's tells. RequestError: it fails, and why."""
+    """Return the output of a program of Slurm. RequestError: it fails; the message says why."""
     try:
         done = subprocess.run(
             [program, *words], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
@@ -101,16 +101,16 @@ def run(program: str, *words: str) -> str:
     if done.returncode:
         why = (done.stderr or done.stdout).strip()
         raise RequestError(f"{' '.join((program, *words))}: {why}")
-    # slurmd logs what it is asked for.
+    # slurmd prints the requested figures to its log, stderr.
     return done.stdout + done.stderr
 
 
 def of_job(job: int, ask: Ask = run) -> tuple[Shards, ...]:
     """
-    Return the shards that *job* has of each card of this node; none: of no card, or whole cards.
+    Return the shards that *job* has of each card of this node; empty: no card, or whole cards.
 
     Raises:
-        RequestError: Slurm does not answer, or does not say how many are of which card.
+        RequestError: Slurm does not answer, or does not tell the shards of each card.
     """
     nodes = ask("scontrol", "show", "aliases", socket.gethostname().partition(".")[0]).split()
     if not nodes:
@@ -126,7 +126,7 @@ def of_job(job: int, ask: Ask = run) -> tuple[Shards, ...]:
 
 
 def items(gres: str) -> Iterator[tuple[str, int, str]]:
-    """Yield name, count and what stands in parentheses, of ``gpu:t4:2(IDX:0-1),shard:1K(…)``."""
+    """Yield name, count and text in parentheses of ``gpu:t4:2(IDX:0-1),shard:1K(…)``."""
     for text in re.split(r",(?![^(]*\))", gres):
         match = _ITEM.fullmatch(text.strip())
         if match:

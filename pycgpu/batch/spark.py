@@ -2,9 +2,9 @@
 """
 Spark: an executor gets its part of a card as it starts, and all its tasks share it.
 
-An executor's Java is chosen by ``spark.executorEnv.JAVA_HOME``: there stands a launcher that makes
-the executor a tenant by its environment (``CGPU_MEM``, ``CGPU_QUOTA``) and the cards that Spark
-wrote for it. With ``CGPU_GROUP=NAME`` it becomes a member of the group NAME-CARD. Its Python
+``spark.executorEnv.JAVA_HOME`` chooses an executor's Java, and names a launcher. It makes the
+executor a tenant by its environment (``CGPU_MEM``, ``CGPU_QUOTA``) and the cards that Spark wrote
+for it. With ``CGPU_GROUP=NAME`` the executor becomes a member of the group NAME-CARD. Its Python
 workers are its children, and have the same limits.
 """
 
@@ -36,7 +36,7 @@ printf '{"name": "gpu", "addresses": [%s]}\\n' "$cards"
 
 
 def launcher(java: str, command: Sequence[str]) -> str:
-    """Return the text of ``bin/java``: an executor goes by *command*, all else is *java*."""
+    """Return the text of ``bin/java``: an executor runs by *command*, anything else by *java*."""
     quoted = shlex.quote(java)
     return f"""\
 #!/bin/sh
@@ -54,10 +54,10 @@ exec sudo -n "$@"
 
 def configuration(text: str, java_home: str = f"/{JAVA_HOME}") -> str:
     """
-    Return Spark's own file for a job's: the settings of ours are turned into executors' limits.
+    Return a job's file as Spark's own, with our settings turned into executors' limits.
 
-    What Spark reads stays as it stands, to the last character; what the documents' forms say of
-    Spark is written as it reads it.
+    Lines that Spark reads stay unchanged, to the last character. Spark's settings in the documents'
+    forms are rewritten as Spark reads them.
 
     Raises:
         RequestError: see :func:`pycgpu.batch.settings.request`; or the file has limits of its own.
@@ -81,8 +81,8 @@ def configuration(text: str, java_home: str = f"/{JAVA_HOME}") -> str:
     if kept and not kept.endswith(("\n", "\r")):
         kept += "\n"
     if re.search(r"(?<!\\)(?:\\\\)*\\(?:\r\n?|\n)\Z", kept):
-        # A last line that would go on if there were another one ends with an empty one; of two
-        # the first may be the second half of its end.
+        # An empty line ends a last line that would continue on the next one. The first line feed
+        # may be the second half of its line end, so two are added.
         kept += "\n\n"
     return kept + _properties((key, value) for key, value in wanted.items() if key not in given)
 
@@ -105,14 +105,14 @@ def executor(
     allowed: permit.Permit = permit.DEFAULT,
 ) -> tuple[str, Request, str | None]:
     """
-    Return an executor's name, what it asks for, and the group of the executors on its card.
+    Return an executor's name, its request, and the group of the executors on its card.
 
     Args:
-        environment: what the job's author wrote, and judged as an image's.
+        environment: written by the job's author, and permitted no more than an image's.
         resources: text of the file that its ``--resourcesFile`` names; None: Spark gave no cards.
 
     Raises:
-        RequestError: no card, more than one, or a limit that cannot be or may not be asked for.
+        RequestError: no card, more than one, or a limit that is invalid or not permitted.
     """
     cards = _addresses(resources) if resources else []
     if len(cards) != 1:
@@ -120,7 +120,7 @@ def executor(
             f"Spark gave this executor {len(cards)} cards: {volcengine.SPARK_AMOUNT} is to be 1"
         )
     limits = {key: value for key, value in environment.items() if key.startswith("CGPU_")}
-    # It takes nothing from others, as an image's could: its members are the same user's.
+    # The group takes nothing from others, unlike an image's: its members are the same user's.
     group = limits.pop(cgpu.GROUP, None)
     allowed.check(limits)
     found = cgpu.parse(limits | {cgpu.GPU: cards[0]})
@@ -145,5 +145,5 @@ def _addresses(text: str) -> list[str]:
             for address in one["addresses"]
         ]
     except (ValueError, KeyError, TypeError, RecursionError):
-        # Nothing of it is quoted: who named it need not be who may read it.
+        # Do not quote the file: the user who named it may not be allowed to read it.
         raise RequestError("Spark's file of resources (--resourcesFile) is not as known") from None

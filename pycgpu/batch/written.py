@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """
-A job's settings as they are written: what Spark reads, and the forms of Volcengine's documents.
+A job's settings as they are written: Spark's lines, and the forms of Volcengine's documents.
 
-A file is Spark's, ``java.util.Properties``, as ``spark-defaults.conf`` is. Lines of it are the
-documents': ``'key': 'value',``, ``set key = value;`` and ``--`` a remark, which mean nothing to
-Spark, and those whose key is one of ours. A document that has lost its ends of lines is one line,
-in which a remark goes on to the next setting.
+A file has Spark's form, ``java.util.Properties``, as ``spark-defaults.conf`` has. Some lines have
+the documents' forms, which mean nothing to Spark: ``'key': 'value',``, ``set key = value;``, ``--``
+for a remark, and lines with a key of ours. A document that has lost its line ends is one line, in
+which a remark extends to the next setting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pycgpu.errors import RequestError
 
-#: What keys of ours begin with; Spark takes no notice of them.
+#: The prefixes of our keys, which Spark ignores.
 OURS = ("emr.serverless.mgpu.", "serverless.ray.worker.gpu.", "serverless.custom.job.")
 
 _OUR_KEY = "|".join(map(re.escape, OURS))
@@ -43,7 +43,7 @@ class Line(NamedTuple):
     """
     A line, or several that Spark reads as one.
 
-    source: every character of it. settings: what it says. is_spark: Spark reads it as it stands.
+    source: its full text. settings: its settings. is_spark: Spark reads the text unchanged.
     """
 
     source: str
@@ -71,7 +71,7 @@ def _lines(text: str) -> Iterator[Line]:
     import javaproperties
 
     rest = io.StringIO(text, newline="")
-    # It takes as many lines as Spark reads as one, and no more.
+    # The parser takes exactly the lines that Spark reads as one.
     spark = javaproperties.parse(rest)
     number = 1
     while line := _next(rest):
@@ -114,7 +114,7 @@ def _documents(line: str, number: int, *, flattened: bool = False) -> Iterator[t
             after = _SETTING.search(line, remark.end()) if flattened else None
             if after is None:
                 return
-            # Straight after its sign it is what the remark has put out of force.
+            # A setting right after the remark's sign is commented out.
             off = not line[remark.end() : after.start()].strip()
             at = after.end() if off else after.start()
         else:
