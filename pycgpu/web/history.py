@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-What a host told over the last hour, and what a page shows of it.
+A host's readings of the last hour, and the figures that a page shows of them.
 
-A share is what a counter grew by from one reading to the next. Of old readings only that is kept
-which a chart or a sum over the hour needs.
+A share is the growth of a counter from one reading to the next. Of old readings, only the values
+for a chart or for a sum over the hour are kept.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Host:
             self._lines = None if lines is None else lines[-_LINES_MAX:]
 
     def fail(self, why: str) -> None:
-        """The host did not tell anything this time: what it told before is not shown as now's."""
+        """Note that the host did not answer: its former reading is not shown as the present one."""
         with self._lock:
             self._error, self._last, self._now = why, None, {}
 
@@ -136,7 +136,7 @@ class Host:
         }
 
     def _grown(self, key: Key, name: str) -> float:
-        """Return what a counter grew by in the hour; one that went back was begun anew."""
+        """Return the growth of a counter in the hour; one that went back had restarted from 0."""
         values = [tick.sums[key][name] for tick in self._ticks if name in tick.sums.get(key, {})]
         return _growth(values)
 
@@ -157,7 +157,7 @@ def _growth(values: list[float]) -> float:
 
 
 def _share(what: str, before: Reading | None, after: Reading, key: Key) -> float | None:
-    """Return the part of the time between two readings; None: it is not told."""
+    """Return the part of the time between two readings; None: unknown."""
     name = f"{what}_seconds_total"
     old = None if before is None else before.containers.get(key)
     new = after.containers[key].figures.get(name)

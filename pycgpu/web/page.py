@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-The page over HTTP, and what it asks for while it is open. Nothing can be changed by it.
+The page over HTTP, and the requests that it makes while it is open. It can change nothing.
 
-Names of containers are their tenants'. The page sets them as text, and its policy of contents lets
-no script run but its own. A page of another site that resolves its own name to this host is
-refused by the name in its request (DNS rebinding).
+Tenants choose the names of containers. So the page sets them as text, and its content security
+policy only allows the page's own scripts. A site that resolves its own name to this host (DNS
+rebinding) is refused by the name in its request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _file(name: str) -> bytes:
 
 
 def _hashes(element: bytes) -> str:
-    """Return the sources of a policy which admit what stands in the page itself."""
+    """Return the content security policy's sources for the elements in the page itself."""
     found = re.findall(rb"<%s>(.*?)</%s>" % (element, element), _file("index.html"), re.DOTALL)
     digests = (base64.b64encode(hashlib.sha256(text).digest()).decode() for text in found)
     return " ".join(f"'sha256-{digest}'" for digest in digests)

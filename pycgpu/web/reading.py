@@ -44,10 +44,10 @@ class Reading(NamedTuple):
 
 def of(families: Iterable[Any]) -> Reading:
     """
-    Return what metrics tell; of a registry's ``collect()``, or of prometheus_client's parser.
+    Return the reading of metrics from a registry's ``collect()`` or prometheus_client's parser.
 
     Raises:
-        CgpuError: the host has no tree, or what is told is not of an exporter of cgpu.
+        CgpuError: the host has no tree, or the metrics are not of an exporter of cgpu.
     """
     told = Reading(time.time(), time.monotonic(), {}, {}, {}, {}, {}, {})
     is_up: float | None = None
