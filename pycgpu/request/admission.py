@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: MIT
 """
-May a container have what it asks for? Pure: request and cards in, grant or refusal out.
+Decide whether a container gets its request. Pure: request and cards in, grant or refusal out.
 
 Everything is checked before anything is reserved, and all cards are granted or none. The rules:
 
 * Memory counts against a card's *nominal* size, its total rounded up to whole GiB: a board sold
-  with 32 GB reports a little less than 32768 MiB, and its users divide 32768. Whoever comes last
-  is given what is there, and refused if that is less than half of what it asked for.
-* Limits may add up to ``overcommit_ratio`` percent of the card. A single one is at most the card,
-  and a percentage of a card is one of the card itself.
+  with 32 GB reports a little less than 32768 MiB, and its users divide 32768. The last container
+  gets the rest, and is refused if that is less than half of its request.
+* Limits may add up to ``overcommit_ratio`` percent of the card. A single limit is at most the card,
+  and a percentage refers to the card itself.
 * Quotas (percent) of the containers on a card may add up to 100, and so may their guarantees.
-* What containers have whoever else comes adds up to the card: fixed parts, guarantees, and of a
-  weight that was asked for its part of ``max_inst``, which are all the weights that there can be.
-* A container that is alone on a card sets its policy, unless somebody set it by hand. Beside others
-  it has what it asks for within the policy that they have; under native, nobody can.
-* A weight that is asked for is refused above ``free_weight``, as the door itself refuses it. Who
-  asks for no compute and finds 0 gets weight 0 and no compute (cGPU's rule), with a note.
+* Promises that do not depend on other containers add up to at most the card: fixed parts,
+  guarantees, and requested weights by their part of ``max_inst``, the sum of all weights.
+* A container that is alone on a card sets its policy, unless an operator has. With others it gets
+  its request within the card's policy; under native that is not possible.
+* A requested weight above ``free_weight`` is refused, as by the door itself. A container without a
+  request for compute gets weight 0 and no compute if none is free (cGPU's rule), with a note.
 * A card holds ``max_inst`` containers.
-* A whole card, where a vendor has such, is one that nobody is on; it leaves no memory for others.
-  A card that promises more than it has cannot be given so.
+* A whole card, where a vendor has such, is one without containers; it leaves no memory for others.
+  A card that promises more than it has cannot be granted whole.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PPM = 1_000_000
 
 def admit(request: Request, cards: Sequence[Card]) -> Grant | Refusal:
     """
-    Return what *request* gets of *cards*, or the reason in numbers why it gets nothing.
+    Return the grant of *cards* for *request*, or a refusal with the reason in numbers.
 
     Args:
         cards: every card of the host, with the containers that are on it now.
@@ -121,7 +121,7 @@ def _overcommits(card: Card, grant: CardGrant) -> bool:
 
 def bind(request: Request, cards: Sequence[Card]) -> list[tuple[Card, CardShare]]:
     """
-    Return the cards that *request* names, each with what is asked of it.
+    Return the cards that *request* names, each with its requested share.
 
     Raises:
         RequestError: a card is unknown, named twice or not given, or lists do not fit each other.
@@ -292,7 +292,7 @@ def _weight(card: Card, share: CardShare) -> tuple[int | None, str | None]:
 
 
 def promised_ppm(max_inst: int, share: CardShare, weight: int | None) -> int:
-    """Return what one who is given *share* has of the card's compute whoever else comes."""
+    """Return the part of the card's compute that *share* promises whatever other containers do."""
     own = 0
     if share.policy == MIXED and share.quota is not None:
         own = share.quota * _PPM // 100
@@ -334,7 +334,7 @@ def _policy(number: int) -> str:
 
 
 def _policy_note(card: Card, grant: CardGrant) -> list[str]:
-    """Say what becomes of the policy that a request's words mean."""
+    """Say whether the card gets the policy that a request's words mean."""
     if grant.policy is None or grant.policy == card.policy:
         return []
     asked, now = _policy(grant.policy), _policy(card.policy)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-Who may join which group: the tables ``[[group]]`` of the policy file.
+Which users and pods may join which group: the tables ``[[group]]`` of the policy file.
 
-A group that no table names is open to its own user or namespace. One that tables name takes those
-that one of these tables lists, and a table that lists nobody takes nobody. Of several lines in a
-table all must hold::
+A group that no table names is open to its own user or namespace. A group that tables name is open
+to those that one of these tables lists; an empty table lists none. All lines of a table must
+match::
 
     [[group]]
     name = "blue/*"             # a group's name, of pods NAMESPACE/NAME; `*` stands for anything
@@ -45,7 +45,7 @@ class Asker(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A table; None: it says nothing of that."""
+    """A table; None: it has no such line."""
 
     name: str
     users: tuple[str | int, ...] | None = None
@@ -53,7 +53,7 @@ class Rule(NamedTuple):
     annotations: Mapping[str, str] | None = None
 
     def takes(self, asker: Asker) -> bool:
-        """Tell whether the table lists who asks."""
+        """Tell whether the table lists *asker*."""
         if (self.users, self.namespaces, self.annotations) == (None, None, None):
             return False
         if self.users is not None and asker.uid not in map(_uid, self.users):
@@ -65,7 +65,7 @@ class Rule(NamedTuple):
 
 
 def check(rules: Sequence[Rule], asker: Asker, path: str) -> None:
-    """Raise RequestError if these tables let nobody such join."""
+    """Raise RequestError if none of these tables lists *asker*."""
     naming = [rule for rule in rules if fnmatch.fnmatchcase(asker.group, rule.name)]
     if naming and not any(rule.takes(asker) for rule in naming):
         who = f"user {asker.uid}"
@@ -86,7 +86,7 @@ def _uid(user: str | int) -> int | None:
 
 
 def parse(tables: object, path: str) -> tuple[Rule, ...]:
-    """Return what the file's ``group`` says; raise RequestError naming what is unknown."""
+    """Return the rules of the file's ``group``; raise RequestError naming what is unknown."""
     if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
         raise RequestError(f"{path}: group is not a list of tables; write [[group]]")
     return tuple(_rule(one, f"{path}: [[group]]") for one in tables)

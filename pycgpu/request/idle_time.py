@@ -31,7 +31,7 @@ def parse_seconds(text: str) -> int:
 
 
 def shown(seconds: int) -> str:
-    """Return the time as people write it, in the largest unit of which it is a whole number."""
+    """Return the time as users write it, in the largest unit of which it is a whole number."""
     if not seconds:
         return OFF
     unit, size = next((unit, size) for unit, size in _UNITS_S.items() if seconds % size == 0)

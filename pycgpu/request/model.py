@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-What containers ask for, what cards have, and what is granted.
+Requests of containers, cards, and grants.
 
-These are immutable named tuples of :mod:`pycgpu.request.record`: hook and runtime start a Python
-for every container, and what they import is most of the time that they take.
+These are immutable named tuples of :mod:`pycgpu.request.record`. Hook and runtime start a Python
+for every container, and imports take most of their time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ POLICIES = (
 
 
 class MemoryBytes(NamedTuple):
-    """An absolute amount: what the container shall see, in bytes."""
+    """An absolute amount: the memory that the container sees, in bytes."""
 
     bytes: int
 
@@ -57,14 +57,14 @@ class MemoryBytes(NamedTuple):
 
 class MemoryShare(NamedTuple):
     """
-    A part of the card: ``total * numerator / denominator``, less what is held back.
+    A part of the card: ``total * numerator / denominator``, less a reserve.
 
     ``denominator`` None stands for the card's own size rounded up to whole GiB.
     The product is rounded down to a multiple of ``granule_bytes`` before the reserve goes off.
-    ``states_size``: the denominator is what the request says that the card has, in GiB.
-    ``at_most_bytes``: what the request says besides, where it is less than the part.
-    ``usable``: a part of what can be given away, the total without what the driver keeps. Parts
-    that add up to a whole then all fit.
+    ``states_size``: the denominator is the card's size in GiB, as the request states it.
+    ``at_most_bytes``: a further bound in the request, if it is less than the part.
+    ``usable``: the part refers to the total without the driver's reserve. Then parts that add up to
+    a whole all fit.
     """
 
     numerator: int
@@ -77,10 +77,10 @@ class MemoryShare(NamedTuple):
 
     def understates(self, total_bytes: int) -> bool:
         """
-        Tell whether the request says that the card has less than it has.
+        Tell whether the request states a smaller size than the card has.
 
-        The stated size may come from another hand than the part of it (an image's, an operator's),
-        and a smaller one makes the same part more of the card.
+        An image may state the size while an operator sets the part, and a smaller size makes the
+        same part more of the card.
         """
         return (
             self.states_size
@@ -103,14 +103,14 @@ class MemoryShare(NamedTuple):
 
 class CardShare(NamedTuple):
     """
-    What is asked of one card.
+    A request for one card.
 
     memory: None asks for no limit of its own.
     quota, quota_min: percent of the card; None asks for none.
     weight: scheduling weight; ``weight_percent`` instead asks for that part of ``max_inst``.
-    policy: the policy that the request's words mean: that of a card which nobody set by hand and
-        nobody else is on; beside others it counts for this container alone.
-    whole: takes a card that nobody else is on.
+    policy: the policy that the request's words mean. It becomes the card's if no operator has set
+        one and no other container is there; otherwise it counts for this container alone.
+    whole: asks for a card without other containers.
     """
 
     memory: MemoryBytes | MemoryShare | None = None
@@ -127,20 +127,20 @@ class CardShare(NamedTuple):
 
 class Request(NamedTuple):
     """
-    What one container asks for.
+    A container's request.
 
     selectors: cards by index (int) or UUID (str), in the container's order; None is every card.
     shares: one per card in the same order; a shorter tuple repeats its last if ``repeat_last``.
     visible: the cards that NVIDIA_VISIBLE_DEVICES lists where something else gives the selectors;
         the two must be the same cards. None when it lists none.
-    native: cards that the container uses without a limit, but for those among the selectors.
+    native: cards that the container uses without a limit, except those among the selectors.
     count: number of cards that the container must end up with, or None.
-    nodes: cards whose nodes its engine gives it, where that leaves a choice or the selectors say
-        otherwise: it gets no others. None: whichever.
+    nodes: cards whose nodes its engine gives it, where that leaves a choice or contradicts the
+        selectors; it gets no others. None: any card.
     oom_script: path inside the container, run when an allocation is refused, or None.
-    only_given: it is the pod's, and this container's only if somebody gives it a card.
-    group: the group that it joins, as whoever asked wrote it, or None.
-    idle_park_s: idle for so long it may be parked, 0: never; None does not say.
+    only_given: the request is the pod's, and holds for this container only if it is given a card.
+    group: the group that it joins, as the request names it, or None.
+    idle_park_s: the idle time after which it may be parked, 0: never; None: not set.
     """
 
     dialect: str
@@ -161,7 +161,7 @@ class Tenant(NamedTuple):
     """
     A container's parts of one card's compute, in percent; its memory is in the card's sums.
 
-    promised_ppm: what it has whoever else comes, of which its guarantee is a part.
+    promised_ppm: its part whatever other containers do, which includes its guarantee.
     """
 
     id: str
@@ -175,9 +175,9 @@ class Card(NamedTuple):
     One GPU of the host.
 
     index: N of ``/dev/nvidiaN``.
-    total_bytes: what the board reports; ``reserved_bytes`` of them are the driver's.
+    total_bytes: the board's memory; ``reserved_bytes`` of it are the driver's.
     overcommit_ratio: percent of the card that the limits of its containers may add up to.
-    mig: the driver has divided it, so that nobody has all of it.
+    mig: the driver has divided it, so that no container can have all of it.
     """
 
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -196,7 +196,7 @@ class Card(NamedTuple):
 
     @property
     def usable_bytes(self) -> int:
-        """The most that one container can have: the total without what the driver keeps."""
+        """The most that one container can have: the total without the driver's reserve."""
         return max(0, self.total_bytes - self.reserved_bytes)
 
     @property
@@ -241,8 +241,8 @@ class Grant(NamedTuple):
     """
     Cards that a container gets, all of them.
 
-    notes: worth a line in a log.
-    short: what it gets less of than it asked for, and why.
+    notes: lines for the log.
+    short: lines that say what it gets less of than it asked for, and why.
     """
 
     cards: tuple[CardGrant, ...]

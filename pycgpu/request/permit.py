@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """
-Who may ask for what on this node: ``/etc/cgpu/policy.toml``.
+What containers may ask for on this node: ``/etc/cgpu/policy.toml``.
 
-A container's environment is also its image's: ENV lines and what the operator gave stand in one
-list. So by default it may ask for what binds the container itself, and for nothing that takes from
-its neighbours or from what the operator gave; that takes an annotation, which no image can set, or
-leave in this file. Its tables ``[[group]]`` say who may join which group: :mod:`.group_rule`::
+A container's environment mixes its image's ENV lines with the operator's variables. So by default
+the environment may only ask for what binds the container itself. Whatever takes from neighbours, or
+overrides the operator, needs an annotation, which no image can set, or permission in this file. Its
+tables ``[[group]]`` say which users and pods may join which group: :mod:`.group_rule`::
 
     [environment]
     allow = ["weight"]          # of weight, priority, policy, quota_min, disable, group
@@ -41,7 +41,7 @@ else:
     from .record import Record as NamedTuple
 
 PATH = "/etc/cgpu/policy.toml"
-#: What each word stands for, as variables of all dialects.
+#: The variables of all dialects that each word stands for.
 VARIABLES = {
     "weight": ("CGPU_WEIGHT", "ALIYUN_COM_GPU_SCHD_WEIGHT"),
     "priority": (
@@ -63,10 +63,10 @@ VARIABLES = {
     "idle_park": ("CGPU_IDLE_PARK",),
 }
 ALL = "*"
-#: What an environment may not ask unless the file allows it.
+#: Words that an environment may not use unless the file allows them.
 DENIED = ("weight", "priority", "policy", "quota_min", "disable", "group")
 REFUSE, WARN = "refuse", "warn"
-#: Of what there may be a maximum, and of what a default.
+#: Settings that may have a maximum, and those that may have a default.
 NUMBERS = ("quota", "weight", "priority")
 MAXIMA = ("memory", *NUMBERS, "idle_park")
 DEFAULTS = ("idle_park",)
@@ -74,15 +74,15 @@ DEFAULTS = ("idle_park",)
 
 class Permit(NamedTuple):
     """
-    What holds on a node.
+    The permissions of a node.
 
-    denied: words of :data:`VARIABLES` that an environment may not ask.
-    annotations_only: it may ask for nothing at all.
+    denied: words of :data:`VARIABLES` that an environment may not use.
+    annotations_only: an environment may ask for nothing at all.
     without_bridge: a quota or weight is refused where nothing enforces it, or logged: ``warn``.
     memory_bytes, quota, weight, priority: maxima for each card; None: none.
-    groups: who may join which group.
-    idle_park_most_s: idle for longer, no container keeps its room from others; None: no bound.
-    idle_park_s: that of a container which does not say.
+    groups: which users and pods may join which group.
+    idle_park_most_s: the longest idle time before a container may be parked; None: no bound.
+    idle_park_s: the idle time of a container that sets none.
     """
 
     denied: tuple[str, ...] = DENIED
@@ -113,7 +113,7 @@ class Permit(NamedTuple):
         return None
 
     def check(self, asked: Mapping[str, str]) -> None:
-        """Raise RequestError if who is not root asks, by our own variables, for what is root's."""
+        """Raise RequestError if a user other than root asks by our variables for what is denied."""
         for key, value in asked.items():
             if self.annotations_only:
                 raise RequestError(
@@ -132,11 +132,11 @@ class Permit(NamedTuple):
 
     def bounded(self, found: Grant | Refusal, parks: Callable[[], bool]) -> Grant | Refusal:
         """
-        Return what was found with the node's defaults, or the refusal of what is more than one may
-        have here.
+        Return the decision *found* with the node's defaults, or a refusal of a request above the
+        node's maxima.
 
         Args:
-            parks: tells whether the door parks containers; asked where that decides something.
+            parks: tells whether the door parks containers; called only if that matters.
         """
         from .model import Grant, Refusal
 
@@ -198,15 +198,15 @@ DEFAULT = Permit()
 
 def load(path: str = PATH) -> Permit:
     """
-    Return what *path* says; the defaults where there is no such file.
+    Return the permissions in *path*; the defaults if there is no such file.
 
     Raises:
-        RequestError: it cannot be read or says something unknown; then no container that asks
-            for a share starts, for whoever wrote it meant to restrict.
+        RequestError: the file cannot be read or has an unknown setting. Then no container with a
+            request starts, because the file's author meant to restrict.
     """
     try:
         with open(path, "rb") as file:
-            # Here, for most hosts have no such file and tomllib takes milliseconds.
+            # Imported here, because most hosts have no such file and tomllib takes milliseconds.
             import tomllib
 
             text = tomllib.load(file)
@@ -232,7 +232,7 @@ def _is_there(path: str) -> bool:
 
 
 def parse(text: Mapping[str, object], path: str = PATH) -> Permit:
-    """Return what the tables of a policy file say; raise RequestError naming what is unknown."""
+    """Return a policy file's permissions; raise RequestError naming an unknown setting."""
     _only(text, ("environment", "node", "maximum", "default", "group"), path)
     groups: tuple[Rule, ...] = ()
     if "group" in text:

@@ -3,7 +3,7 @@
 Named tuples that cost nothing to import.
 
 Hook and runtime start a Python three times for every container, which may take 60 ms in all
-(``scripts/dev bench-start``). Type checkers are told ``typing.NamedTuple`` instead. Processor time
+(``scripts/dev bench-start``). Type checkers see ``typing.NamedTuple`` instead. Processor time
 on two cores of a cloud machine, CPython 3.11.7, the least of 40:
 
 =========================================  =======
@@ -27,10 +27,10 @@ def _field(position: int) -> property:
 
 class Record(tuple):  # type: ignore[type-arg]  # of no type in particular
     """
-    What ``typing.NamedTuple`` is to its subclasses, of which the annotated names are the fields.
+    A base class like ``typing.NamedTuple``: a subclass's annotated names are the fields.
 
-    Fields with a value in the class may be left out. There is ``_fields``, ``_make``, ``_asdict``
-    and ``_replace``; a record is equal to a tuple of the same values, and cannot be changed.
+    Fields with a value in the class are optional. A record has ``_fields``, ``_make``, ``_asdict``
+    and ``_replace``. It equals a tuple of the same values, and cannot be changed.
     """
 
     __slots__ = ()
