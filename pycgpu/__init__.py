@@ -2,8 +2,8 @@
 """
 Share one NVIDIA GPU among containers.
 
-The public interface is that of :mod:`pycgpu.api`, loaded when it is first used: hook and runtime
-import this package for every container that starts.
+The public interface is that of :mod:`pycgpu.api`. It is loaded on first use, because hook and
+runtime import this package at every container start.
 """
 
 __version__ = "0.1.0"

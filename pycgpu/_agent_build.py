@@ -16,7 +16,7 @@ _DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
 
 
 VERSION = (ROOT / "kmod" / "VERSION").read_text().strip()
-#: An agent may be killed amid a change: the core tells of what it changes.
+#: An agent may be killed in the middle of a change, so the core records its changes.
 MACROS: list[tuple[str, str | None]] = [
     ("_GNU_SOURCE", None),
     ("CGPU_TOUCHED", "cgpu_touched"),

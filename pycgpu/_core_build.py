@@ -2,9 +2,9 @@
 """
 Builds ``pycgpu._core`` from ``kmod/core``, the sources that the kernel module is built from.
 
-The core's headers are plain C declarations, with enums for constants: without their
-preprocessor lines, and in the order of their includes, they are cffi's definitions. A header or
-source added to ``kmod/core`` is picked up by itself.
+The core's headers are plain C declarations, with enums for constants. Without their
+preprocessor lines, and in the order of their includes, they are cffi's definitions. New headers
+and sources in ``kmod/core`` are found automatically.
 """
 
 from __future__ import annotations

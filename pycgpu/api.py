@@ -3,7 +3,7 @@
 The public interface, as ``import pycgpu`` offers it: cards, containers, limits, events, usage.
 
 Everything is read from the tree of nodes of the door that is open, ``/proc/cgpu_km`` or
-``/run/cgpu_km``; *root* names another. What is returned is a copy of one moment. Amounts are in
+``/run/cgpu_km``; *root* names another. Returned objects are copies of one moment. Amounts are in
 bytes, quotas in percent of the card, and every error is a :class:`~pycgpu.errors.CgpuError` whose
 text is one line with its remedy. Changing anything takes root.
 """
@@ -39,13 +39,13 @@ class Card:
         index: N of ``/dev/nvidiaN``.
         uuid: as NVML writes it.
         model: the product's name; None where NVML is absent.
-        memory_bytes: what the board reports; ``reserved_bytes`` of them are the driver's.
-        promised_bytes: limits of its containers, summed.
-        free_bytes: what limits of more containers may add up to.
-        used_bytes: what its containers hold.
+        memory_bytes: the board's memory; ``reserved_bytes`` of it are the driver's.
+        promised_bytes: the sum of its containers' limits.
+        free_bytes: the sum that limits of further containers may reach.
+        used_bytes: the memory that its containers hold.
         policy: one of :data:`pycgpu.request.model.POLICIES`.
         max_inst: how many containers it takes.
-        overcommit_ratio: percent of the card that limits may add up to; none is above the card.
+        overcommit_ratio: percent of the card that limits may add up to; each is at most the card.
     """
 
     index: int
@@ -64,22 +64,22 @@ class Card:
 @dataclass(frozen=True, slots=True)
 class Part:
     """
-    What a container has of one card.
+    A container's part of one card.
 
     Attributes:
         card: the card's index.
-        memory_bytes: its limit; None is none.
-        used_bytes: what is charged to it.
+        memory_bytes: its limit; None: no limit.
+        used_bytes: its charged memory.
         weight, priority: as the policies use them.
-        quota, quota_min: percent of the card; None is none.
+        quota, quota_min: percent of the card; None: none set.
         processes: those that hold the card.
         counters: the container's ``stat``: times in ns, since it came.
         events: how often each happened: ``oom``, ``refused``, …
-        group: the id of its group's leader, which may be its own; None is no group.
+        group: the id of its group's leader, which may be its own; None: no group.
         state: of the container: ``running``, ``parking``, ``parked`` or ``resuming``.
-        parked_bytes: of its memory, what lies on the host or moves.
+        parked_bytes: its memory that is on the host, or moves.
         waits: it waits for room on this card, to come back or for a call.
-        idle_park_s: idle for so long it may be parked; 0 is never.
+        idle_park_s: the idle time after which it may be parked; 0: never.
     """
 
     card: int
@@ -111,14 +111,15 @@ class Container:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
-    What a container shall have of one card; None leaves the door's default.
+    The limits of a container on one card; None leaves the door's default.
 
     Attributes:
-        memory: bytes, or text with a unit such as ``"8GiB"``; None is no limit.
+        memory: bytes, or text with a unit such as ``"8GiB"``; None: no limit.
         quota, quota_min: percent, 1 to 100.
         uvm_disable: managed memory is refused.
         oom_action: ``"fail"`` or ``"kill"``.
-        idle_park: idle for so long it may be parked: seconds, or text like ``"5m"``; 0: never.
+        idle_park: the idle time after which it may be parked: seconds, or text like ``"5m"``; 0:
+            never.
     """
 
     memory: int | str | None = None
@@ -147,11 +148,11 @@ class Usage:
     A container's parts of one card's time over a period, 0 to 1; None: the door does not tell.
 
     Attributes:
-        granted: it could have computed.
-        used: it did.
+        granted: it was allowed to compute.
+        used: it computed.
         throttled: it was held back.
         waited: it had work, as far as is known, and did not run.
-        byte_seconds: memory charged, times for how long.
+        byte_seconds: charged memory × time.
         joules: the board's energy in the time that it used; None without NVML.
     """
 
@@ -207,15 +208,15 @@ def create(
     root: str | None = None,
 ) -> None:
     """
-    Register a container: what its processes open of the cards from now on is limited.
+    Register a container: its processes are limited on cards that they open from now on.
 
     Args:
-        limits: by the card's index; it sees no other cards.
+        limits: by the card's index; the container sees no other cards.
         pid, cgroup: exactly one: its first process (the host's number, the first of a pid
-            namespace), or its cgroup's path. When that ends, the registration goes on its own.
+            namespace), or its cgroup's path. When that ends, the door removes the registration.
 
     Raises:
-        CgpuError: a value is none, or the door refuses it; nothing is registered then.
+        CgpuError: a value is malformed, or the door refuses it; nothing is registered then.
     """
     root = root or procfs.find_root()
     known = [card.index for card in procfs.find_cards(root)]
@@ -242,18 +243,18 @@ def set(
     root: str | None = None,
 ) -> tuple[Changed, ...]:
     """
-    Change limits of a running container: all that are given, or none.
+    Change limits of a running container: all given ones, or none.
 
     Args:
         container: id, beginning of it, name or pod.
-        card: on this card alone; default: on all that it has.
+        card: change this card alone; default: all its cards.
         memory: bytes, or text with a unit. The other values are whole numbers, or their text;
             a quota of 0 takes it away.
-        idle_park: seconds, or text such as ``"5m"``; 0 is never.
+        idle_park: seconds, or text such as ``"5m"``; 0: never.
         dry_run: check and change nothing.
 
     Raises:
-        CgpuError: a value is none, or the door refuses it; everything is as it was.
+        CgpuError: a value is malformed, or the door refuses it; nothing is changed then.
     """
     root = root or procfs.find_root()
     wanted = {
@@ -325,12 +326,12 @@ def events(
     *, follow: bool = False, container: str | None = None, root: str | None = None
 ) -> Iterator[Event]:
     """
-    Yield what happened, oldest first: containers that come and go, refusals, changes.
+    Yield events, oldest first: containers that come and go, refusals, changes.
 
     Args:
         follow: wait for more instead of ending.
-        container: of this one alone, as in :func:`container`; of a group's leader also what is
-            told of the members.
+        container: only this container's events, as in :func:`container`; for a group's leader also
+            the members' events.
     """
     root = root or procfs.find_root()
     wanted = None if container is None else target.find(container, root).id
@@ -343,12 +344,12 @@ def events(
 
 def usage(period_s: float = counters.SAMPLE_S, root: str | None = None) -> tuple[Usage, ...]:
     """
-    Return what every container did of its cards during the next *period_s* seconds.
+    Return each container's use of its cards during the next *period_s* seconds.
 
-    Less than two periods of the engine (0.08 s with up to 8 containers) makes shares jump.
+    With less than two periods of the engine (0.08 s with up to 8 containers) shares fluctuate.
 
     Raises:
-        CgpuError: the period is none that can be waited for.
+        CgpuError: *period_s* is no valid time to wait.
     """
     root = root or procfs.find_root()
     if not 0 < period_s < math.inf:

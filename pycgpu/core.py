@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """
-The C core as Python objects: what an ioctl says, and the ledger of one container.
+The C core as Python objects: decoded ioctls, and the ledger of one container.
 
-Thin on purpose: every decision is taken in ``kmod/core``, by the code that the kernel runs.
+This layer is thin on purpose: ``kmod/core``, which the kernel also runs, takes every decision.
 Sizes are bytes; an address is a number; a card is its minor, the N of ``/dev/nvidiaN``.
 """
 
@@ -20,7 +20,7 @@ from pycgpu._core import lib as lib
 NO_CARD: int = lib.CGPU_NO_CARD
 NO_OFFSET: int = lib.CGPU_NO_OFFSET
 MAX_CARDS: int = lib.CGPU_MAX_CARDS
-# What a container's tables may grow to, slots.
+# The bound of a container's tables, in slots.
 CAPACITY_MAX = 1 << 20
 
 
@@ -50,8 +50,8 @@ class DecodeError(ValueError):
 class Abi:
     """The layouts of one driver branch.
 
-    ``branch``: 535, 550, 570, 580, 590, 595, 610, 615 or 620. ``compared``: with NVIDIA's own
-    headers; if not, docs/drivers.md says whose figures they are.
+    ``branch``: 535, 550, 570, 580, 590, 595, 610, 615 or 620. ``compared``: checked against
+    NVIDIA's own headers; if not, docs/drivers.md names the source of the figures.
 
     ``version`` is the driver's, such as ``550.163.01``. ValueError: not a version, or a branch
     that is not known; with ``newest``, one that is newer than all known has the newest layouts.
@@ -71,8 +71,8 @@ class Abi:
 class Request:
     """One decoded ioctl. The fields are those of ``struct cgpu_request``, by their names there.
 
-    ``args``, ``params`` and ``xlist`` hold the bytes; ``params`` is what stands behind the
-    argument's pointer, ``xlist`` what stands behind the parameters' pointer, or None.
+    ``args``, ``params`` and ``xlist`` hold bytes. The argument's pointer leads to ``params``, and
+    the parameters' pointer to ``xlist``; each may be None.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Request:
 
     @property
     def depends(self) -> tuple[int, int]:
-        """Handles whose free frees this object too, 0 where there is none."""
+        """The handles whose free also frees this object; 0: none."""
         return tuple(self.raw.hDepend)
 
 
@@ -132,7 +132,7 @@ def args_size(abi: Abi, device: Device, cmd: int) -> int:
 
 
 def unwrap(args: bytes) -> tuple[int, int, int]:
-    """Return (command, size in bytes, address) of what NV_ESC_IOCTL_XFER_CMD wraps.
+    """Return (command, size in bytes, address) of the call that NV_ESC_IOCTL_XFER_CMD wraps.
 
     DecodeError: the driver refuses it.
     """
@@ -152,15 +152,14 @@ def round_memory(size_bytes: int, attr: int = 0, attr2: int = 0) -> int:
 def policy_shares(
     policy: int, max_inst: int, members: Sequence[Mapping[str, int | None]], by_hand: bool = False
 ) -> list[tuple[float, float, float]]:
-    """What a policy makes of the containers of a card: (share, floor, ceiling), parts of it.
+    """Return what a policy gives the containers of a card: (share, floor, ceiling), parts of it.
 
     ``members`` have ``weight``, ``quota``, ``quota_min``, ``priority``, ``open``, ``active``, and
     ``policy``, the one that the container asked for (None: none), and ``weight_given``, whether it
-    asked for its weight. ValueError: a number that the
-    core takes for none.
+    asked for its weight. ValueError: a number that the core rejects.
 
     Args:
-        by_hand: the card's policy was set by somebody, not by a container's request.
+        by_hand: an operator set the card's policy, not a container's request.
     """
     card = ffi.new("struct cgpu_card *", {"max_inst": max_inst, "policy_by_hand": by_hand})
     given = ffi.new("struct cgpu_policy_member[]", len(members))
@@ -266,13 +265,13 @@ class Tenant:
         self.raw.role = lib.CGPU_ROLE_LEADER
 
     def join(self, leader: Tenant | None) -> None:
-        """The container is a member of ``leader``'s group, from here on; None: of none."""
+        """Make the container a member of ``leader``'s group; None: of no group."""
         self.leader = leader
         self.raw.role = lib.CGPU_ROLE_MEMBER if leader else lib.CGPU_ROLE_ALONE
         self.inherit()
 
     def inherit(self) -> None:
-        """What the leader has no longer of what the two had in common is the container's own."""
+        """Make shared objects that the leader no longer has the container's own."""
         objects = ffi.addressof(self.leader.raw, "objects") if self.leader else ffi.NULL
         lib.cgpu_object_inherit(ffi.addressof(self.raw, "objects"), objects)
 
@@ -312,7 +311,7 @@ class Tenant:
 
     @property
     def shortage(self) -> tuple[int, int] | None:
-        """The card whose limit was in the way of the last call or mmap, and the bytes asked."""
+        """The card whose limit refused the last call or mmap, and the requested bytes."""
         raw = self.raw.ledger.shortage
         return None if raw.card == lib.CGPU_NO_CARD else (raw.card, raw.bytes)
 
@@ -403,7 +402,7 @@ class Call:
             self._leader.let_go()
 
     def occupied(self) -> int:
-        """Serial of what is known by the handle that the call would make an object by, or 0."""
+        """The serial of the object that already has the handle of the call's new one, or 0."""
         return int(lib.cgpu_call_occupied(self.tenant.raw, self.raw))
 
     def vacate(self, serial: int) -> bool:
@@ -417,14 +416,14 @@ class Call:
         return bytes(args)
 
     def undone(self) -> bool:
-        """The driver has freed what ``undo_args`` names; true: it names another by now."""
+        """The driver has freed the object of ``undo_args``; true: they name another one by now."""
         more = lib.cgpu_call_undone(self.tenant.raw, self.raw)
         self._let_go()
         return bool(more)
 
     @property
     def error(self) -> int:
-        """After ANSWER: what the ioctl returns, 0 or -errno."""
+        """After ANSWER: the ioctl's return value, 0 or -errno."""
         return int(self.raw.error)
 
     @property

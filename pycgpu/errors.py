@@ -73,7 +73,7 @@ class NodeError(CgpuError):
     Attributes:
         path: the node.
         errno: the number that the write or read returned.
-        text: what was written, or None for a read.
+        text: the text that was written; None for a read.
     """
 
     def __init__(self, path: str, errno: int, reason: str, text: str | None = None) -> None:
@@ -86,8 +86,8 @@ class NodeError(CgpuError):
 
 class LaunchError(CgpuError):
     """
-    A program was not started; ``status`` as other launchers have it: 125 the launcher's own fault,
-    126 the program cannot be executed, 127 it is not there.
+    A program was not started. ``status`` is that of other launchers: 125 for an error of the
+    launcher itself, 126 if the program cannot be executed, 127 if it is not there.
     """
 
     STATUS = 125

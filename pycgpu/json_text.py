@@ -2,9 +2,9 @@
 """
 JSON to and from text, as the standard library's ``json`` does it, by the same C code.
 
-``json`` itself compiles regular expressions when it is imported, for which hook and runtime would
-wait longer than for anything else they do; :mod:`pycgpu.request.record` has the figures. Where an
-interpreter has not that C code, or has it in another form, ``json`` does the work.
+Importing ``json`` compiles regular expressions, which would be the slowest part of hook and
+runtime; :mod:`pycgpu.request.record` has the figures. If an interpreter lacks that C code, or has
+it in another form, ``json`` does the work.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def _not_json(value: object) -> None:
 
 def loads(text: str) -> object:
     """
-    Return what the JSON *text* stands for.
+    Return the value of the JSON *text*.
 
     Raises:
-        ValueError: it is not JSON.
-        RecursionError: it is nested too deeply.
+        ValueError: the text is not JSON.
+        RecursionError: the text is nested too deeply.
     """
     scan = _c_scanner()
     if scan is None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-# What `signal` wraps in enumerations, which take longer to import than all that the hook does.
+# `signal` wraps this module in enumerations, whose import takes longer than all that the hook does.
 import _signal  # type: ignore[import-not-found]
 
 
@@ -11,8 +11,8 @@ def as_before_python() -> None:
     """
     Let the signals that Python ignores as it starts end the process again.
 
-    Right before an exec: ``sh -c 'yes | head'`` ends by SIGPIPE, and who ignores it never does.
-    As :mod:`subprocess` does for its children (``restore_signals``).
+    For use right before an exec: ``sh -c 'yes | head'`` ends by SIGPIPE, and never ends if that is
+    ignored. :mod:`subprocess` does the same for its children (``restore_signals``).
     """
     for name in ("SIGPIPE", "SIGXFSZ"):
         _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
@@ -20,9 +20,10 @@ def as_before_python() -> None:
 
 def none_inherited() -> None:
     """
-    Let every signal do what it does by itself, and block none.
+    Reset every signal to its default, and block none.
 
-    Right before an exec of what is not to notice who started it: ``nohup`` ignores SIGHUP.
+    For use right before an exec of a program that must not inherit its caller's settings:
+    ``nohup`` ignores SIGHUP.
     """
     for number in _signal.valid_signals():
         if _signal.getsignal(number) == _signal.SIG_IGN:
