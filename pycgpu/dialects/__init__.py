@@ -118,10 +118,10 @@ _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 COUNT = "nvidia.com/gpu"
 #: Other programs' names, too.
 _SHARED = ("GPU_IDX", "GPU_POLICY")
-#: Followed by an index: CDI's, which asks for nothing by itself.
+#: CDI's variable, followed by an index; it asks for nothing by itself.
 _CDI_CARD = "CGPU_CARD_"
-#: Settings that ask for nothing and may stand beside any request: eGPU's constant, and what
-#: Alibaba's device plugin notes of its choice.
+#: Settings that ask for nothing and may accompany any request: eGPU's constant, and the notes of
+#: Alibaba's device plugin on its choice.
 HARMLESS = (
     "AMP_USE_HOST_DAEMON",
     "ALIYUN_COM_GPU_MEM_IDX",
@@ -129,8 +129,8 @@ HARMLESS = (
     "ALIYUN_COM_GPU_MEM_ASSIGNED",
     "ALIYUN_COM_GPU_MEM_ASSUME_TIME",
 )
-#: Beginnings that are one dialect's alone, so that what is not known there is a mistyped setting.
-#: (``CGPU_`` is one, too: its dialect sees to that.)
+#: Prefixes that only one dialect uses, so an unknown setting with one is mistyped. The dialect of
+#: ``CGPU_`` checks that prefix itself.
 FAMILIES = (
     "ALIYUN_COM_GPU_",
     "AMP_VGPU_",
@@ -168,7 +168,7 @@ def settings(
     """
     Return a container's settings from OCI's ``process.env`` list and its annotations.
 
-    An annotation ``cgpu.io/<variable>`` goes before that variable of the environment.
+    An annotation ``cgpu.io/<variable>`` overrides that variable of the environment.
 
     Args:
         allowed: what an environment may set, see :mod:`pycgpu.request.permit`.
@@ -261,7 +261,7 @@ def _check(
         )
 
 
-#: What root can do for a container that runs, by words of :mod:`pycgpu.request.permit`.
+#: Root's commands for a running container, by words of :mod:`pycgpu.request.permit`.
 _LATER = {
     "weight": ", start it without and run `cgpu set NAME --weight N`",
     "priority": ", start it without and run `cgpu set NAME --priority N`",
@@ -282,9 +282,9 @@ def _as_annotation(key: str) -> str:
 
 def _lifts(key: str, value: str, given: Mapping[str, str]) -> bool:
     """
-    Tell whether ``key=value`` takes off a limit that stands beside it.
+    Tell whether ``key=value`` removes a limit that is also given.
 
-    Alone it lifts nothing, and images that are switched off must start where nobody limits them.
+    Alone it removes nothing, and images with it must start where no limit is set.
     """
     if key == "ALIYUN_COM_GPU_VISIBLE_DEVICES":
         # Of a list the other cards have no limit then.
@@ -346,13 +346,13 @@ class _Noted(dict[str, str]):
 
 def request_from(env: Mapping[str, str]) -> Request | None:
     """
-    Return what a container asks for, or None when it asks for no limit in any dialect.
+    Return a container's request, or None if it asks for no limit in any dialect.
 
     A group, and parking when idle, are asked for beside a request in any dialect, or alone: then
     for the whole card.
 
-    Where it asks, each setting of any dialect must have been read for it: what has no effect there
-    is a limit that somebody believes in. (What lifts limits may: it has then lifted none.)
+    With a request, each setting of any dialect must have been read for it. Otherwise a user would
+    believe in a limit without effect. Settings that only remove limits are exempt.
 
     Raises:
         ConflictError: two dialects ask at once, or a setting has no effect beside what asks.
@@ -402,10 +402,10 @@ def request_from(env: Mapping[str, str]) -> Request | None:
 
 def means_a_card(env: Mapping[str, str]) -> str | None:
     """
-    Return the setting by which a container that asks for nothing is to have whole cards, or None.
+    Return the setting by which a container without a request should get whole cards, or None.
 
-    ``nvidia.com/gpu`` says so itself; a vendor's switch that is off says it of the cards that
-    NVIDIA_VISIBLE_DEVICES names. What is other programs' name as well says nothing.
+    ``nvidia.com/gpu`` means that itself. A vendor's switch that is off means it for the cards in
+    NVIDIA_VISIBLE_DEVICES. A name that other programs use, too, does not count.
     """
     if env.get(COUNT, "0") != "0":
         return COUNT

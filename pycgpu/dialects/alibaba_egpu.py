@@ -2,8 +2,8 @@
 """
 Alibaba eGPU: a master switch, memory in bytes or as a part of the card, compute in percent.
 
-Available = asked − ``ALIYUN_COM_GPU_MEM_RESERVED``, exact to the byte. Whoever takes more has its
-process ended, after the OOM script if one is named.
+Available = asked − ``ALIYUN_COM_GPU_MEM_RESERVED``, exact to the byte. A process that takes more is
+ended, after the OOM script if one is named.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RESERVED = "ALIYUN_COM_GPU_MEM_RESERVED"
 CONTAINER = "ALIYUN_COM_GPU_MEM_CONTAINER"
 DEV = "ALIYUN_COM_GPU_MEM_DEV"
 OOM_SCRIPT = "ALIYUN_COM_GPU_OOM_SCRIPT"
-#: Megabytes held back of what is asked; the document counts 16160 MB as 15.78 GB, so 1024-based.
+#: Megabytes subtracted from the request. The document counts 16160 MB as 15.78 GB: 1024-based.
 RESERVED_DEFAULT_MB = 10
 #: Above this many percent compute is not controlled.
 UTIL_MAX = 95
@@ -50,8 +50,8 @@ def parse(env: Mapping[str, str]) -> Request | None:
     if env.get(DAEMON, "1") != "1":
         raise value.fail(DAEMON, env[DAEMON], "the only value is 1")
     util = value.integer(env, UTIL, 0, None, "write percent, 0 to 100")
-    # A quota needs a policy under which nothing else cuts the container down; those without a
-    # quota share what remains, which is what 'not controlled' means on a shared card.
+    # A quota needs a policy with no other limit. Containers without a quota share the rest, which
+    # is the meaning of 'not controlled' on a shared card.
     share = CardShare(
         memory=_memory(env),
         quota=util if util is not None and 0 < util <= UTIL_MAX else None,

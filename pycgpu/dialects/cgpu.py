@@ -139,7 +139,7 @@ def parse(env: Mapping[str, str]) -> Request | None:
 
 def idle_park_s(env: Mapping[str, str]) -> int | None:
     """
-    Return the seconds after which it may be parked when idle, 0: never; None: it does not say.
+    Return the idle seconds after which the container may be parked, 0: never; None: not set.
 
     Raises:
         RequestError: the value is no time.

@@ -2,9 +2,9 @@
 """
 CTyun eGPU: ``EGPU=POLICY=0,ONLINE=0,TYPE=DOCKER:PGPU=0,MEM=3276,WEIGHT=10:PGPU=1,…``.
 
-MEM is MiB; WEIGHT is percent of the card, held even when the container is alone on it. ONLINE=1, a
-service that answers requests, goes before ONLINE=0. CTyun's document shows POLICY=0 and TYPE=DOCKER
-alone and no card without a WEIGHT: what it does not show is refused, not guessed.
+MEM is MiB; WEIGHT is percent of the card, enforced even if the container is alone on it. ONLINE=1,
+a service that answers requests, runs before ONLINE=0. CTyun's document only shows POLICY=0 and
+TYPE=DOCKER, and no card without a WEIGHT. Other forms are refused, not guessed.
 """
 
 from __future__ import annotations

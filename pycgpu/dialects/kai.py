@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """
-KAI Scheduler: a pod's annotations, of which one container's card gets a part of its memory.
+KAI Scheduler: a pod's annotations, which give one container a part of a card's memory.
 
 ``gpu-fraction`` is a part of the card, ``gpu-memory`` MiB; both are the first container's, or that
 of ``gpu-fraction-container-name``. NvFractions name the container in the annotation
 ``nvidia.com/container.<name>.gpu-memory.request`` and ``.limit``. No memory is promised twice here,
-so what a container has, and what counts, is its limit.
+so a container gets its limit, and its limit counts.
 
-A hook does not know which container is the pod's first. KAI gives that one alone a card, so what
-names no container is for the one that is given a card.
+A hook does not know which container is the pod's first. KAI gives only that one a card, so an
+annotation without a container's name is for the container that is given a card.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUMBER = "gpu-fraction-num-devices"
 MODE = "kai.scheduler/gpu-compute-sharing-mode"
 NV = "nvidia.com/container."
 WORDS = ("gpu-memory.request", "gpu-memory.limit", "gpus.devices", "gpu-compute.mode")
-#: So many places of a fraction count: hundredths of a percent.
+#: The decimal places of a fraction that count: hundredths of a percent.
 PLACES = 4
 
 
@@ -52,11 +52,11 @@ class Part(NamedTuple):
 
 def parts(annotations: Mapping[str, str]) -> dict[str | None, Part]:
     """
-    Return what containers have, by their names; None stands for the pod's first.
+    Return the containers' parts by name; None stands for the pod's first.
 
     Raises:
         ConflictError: two annotations ask for the same container.
-        RequestError: a malformed value, or what is not followed here; it is quoted.
+        RequestError: a malformed value, or an unsupported annotation; it is quoted.
     """
     by_name = _by_name(annotations)
     cards = value.integer(annotations, NUMBER, 1, None, "write a positive whole number of cards")
@@ -87,7 +87,7 @@ def parts(annotations: Mapping[str, str]) -> dict[str | None, Part]:
 
 def parse(env: Mapping[str, str]) -> Request | None:
     """
-    Return the request of this container, or None when what the pod asks for is another's.
+    Return the request of this container, or None if the pod's request is for another one.
 
     Raises:
         ConflictError: two annotations ask at once.
@@ -135,7 +135,7 @@ def _by_name(annotations: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def _limit_mib(annotations: Mapping[str, str], keys: Mapping[str, str]) -> int | None:
-    """Return the more of what is asked and the bound of it, in whole MiB, or None."""
+    """Return the larger of request and limit, in whole MiB, or None."""
     amounts = {
         word: _mib(annotations, keys[word])
         for word in ("gpu-memory.request", "gpu-memory.limit")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-Koordinator: ``koordinator.sh/gpu.shared`` cards, and what they have together of memory and compute.
+Koordinator: ``koordinator.sh/gpu.shared`` cards, and the sums of their memory and compute.
 
 ``gpu-memory`` is a Kubernetes quantity of bytes, ``gpu-memory-ratio`` and ``gpu-core`` are percent
-of a card, ``gpu`` is both of these. A count that is missing is what Koordinator's webhook adds:
-whole hundreds of the ratio are cards, anything else is one card.
+of a card, ``gpu`` is both of these. A missing count is computed as by Koordinator's webhook: whole
+hundreds of the ratio are cards, anything else is one card.
 """
 
 from __future__ import annotations

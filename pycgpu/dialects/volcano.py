@@ -2,8 +2,8 @@
 """
 Volcano: the resources ``volcano.sh/vgpu-*`` of a pod, which mean what HAMi's do.
 
-A part of a MIG instance, cards by UUID and spreading a PodGroup over cards are Volcano's own
-scheduler's to do. They are refused, because a container would run without what it asks for.
+Only Volcano's own scheduler can give a part of a MIG instance, cards by UUID, or spread a PodGroup
+over cards. They are refused, because a container would run without them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def parse(env: Mapping[str, str]) -> Request | None:
 
 
 def check(annotations: Mapping[str, str]) -> None:
-    """Raise RequestError for what a pod asks beside its resources and would not get."""
+    """Raise RequestError if a pod's annotations ask for something that it would not get."""
     mode = annotations.get(MODE, "hami-core")
     if mode != "hami-core":
         raise value.fail(MODE, mode, "parts are of whole cards here; write hami-core")
