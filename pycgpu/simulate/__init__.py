@@ -2,8 +2,8 @@
 """
 The engine of ``kmod/core`` against a model of a card, in virtual time.
 
-All results are simulated. What the model was fitted to, and how well it reproduces what was
-measured on a real card, is in ``docs/measurements.md`` and ``tests/core/test_simulate.py``.
+All results are simulated. ``docs/measurements.md`` and ``tests/core/test_simulate.py`` have the
+measurements on real cards that the model was fitted to, and how well it reproduces them.
 """
 
 from .scenario import Change, Run, Scenario, Tenant, run

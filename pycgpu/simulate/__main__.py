@@ -25,7 +25,7 @@ TOKENS = {"steps": 32, "step_ns": 1_470_000, "host_ns": 40_000}
 DEFAULT = ("backlogged,weight=1", "backlogged,weight=2", "bursty,on=20,off=60")
 
 
-#: What may be said of a tenant: its field, what one means in it, least and most.
+#: The numbers of a tenant: the field, its unit, the least and the greatest value.
 NUMBERS = {
     "weight": ("weight", 1, 0, 10_000),
     "quota": ("quota", 1, 0, 100),

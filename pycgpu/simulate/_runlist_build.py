@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path("pycgpu/simulate")
 KMOD = Path("kmod")
 CORE = KMOD / "core"
-#: The scheduler, and what its reader of the log of context switches decodes records with.
+#: The scheduler, and the decoder for the log of context switches.
 SOURCES = [
     HERE / "runlist.c",
     HERE / "switch_log.c",
@@ -25,7 +25,7 @@ SOURCES = [
     CORE / "bytes.c",
 ]
 
-#: What Python calls.
+#: The headers of functions that Python calls.
 HEADERS = (
     CORE / "sched/policy.h",
     HERE / "runlist.h",

@@ -23,16 +23,16 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 def edges(result: Run, points: int) -> list[int]:
     """
-    Return the bins between which shares are told, ``points`` times or a little more or less often.
+    Return the bins between which shares are computed, about ``points`` of them.
 
-    Each is of as many whole periods of the first card's: in less than that, some containers have
-    had their turn once more than others, and a picture would show teeth that are nobody's doing.
+    Each interval has the same number of whole periods of the first card. In a part of a period some
+    containers have had one more turn than others, and a picture would show artificial teeth.
     """
     last = len(result.useful[0])
     duration_ns, period_ns = result.scenario.duration_ns, result.cards[0]["period_ns"]
     count, shown = points, 1.0
     if period_ns and duration_ns >= period_ns:
-        # Near to what was asked for, and little left over at the end, which is not shown.
+        # The number is close to *points*, with a short rest at the end, which is not shown.
         periods = int(duration_ns / period_ns + 0.001)
         each = min(
             range(1, periods + 1),
@@ -44,7 +44,7 @@ def edges(result: Run, points: int) -> list[int]:
 
 
 def shares(result: Run, tenant: int, points: int) -> list[float]:
-    """Return what a tenant did, of the card, between each two of :func:`edges`."""
+    """Return a tenant's part of the card between each two of :func:`edges`."""
     row = result.useful[tenant]
     width = result.scenario.bin_ns
     return [

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """
-What the engine promises, checked in the model: every policy against a matrix of tenants.
+The engine's promises, checked in the model: every policy against a matrix of tenants.
 
-Errors are in percentage points of the card. A share is time held over a window, less the time in
-which the card was switching between tenants, as far as that is more than what is nobody's;
-``efficiency`` counts it. Ceilings are held against work alone.
+Errors are in percentage points of the card. A share is time held over a window, without the time in
+which the card switched between tenants beyond the card's unassigned part. ``efficiency`` counts
+that time. Ceilings are compared with work alone.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ ERROR_1S = 0.5
 CEILING_EXCESS = 1.0
 JAIN = 0.9999
 IDLE_RATIO = 0.02
-#: Beside somebody who pauses windows are made on demand: whoever wakes has the card for a while,
-#: so that nothing is promised over 100 ms. Over a second everybody, who pauses, too, gets what it
-#: wants or its share to within so many points, less what it was ahead by when that began: in each
-#: second since the start, and in any other, of which one begins every so often.
+#: With a tenant that pauses, windows are made on demand. A tenant that wakes has the card for a
+#: while, so nothing is promised over 100 ms. Over a second every tenant gets its demand or its
+#: share to within so many points, less its lead at the beginning. That holds for each second since
+#: the start, and with the second bound for seconds that begin every ANY_NS.
 PAUSING_SHORTFALL_1S = 1.0
 PAUSING_SHORTFALL_ANY_1S = 1.5
 ANY_NS = 25 * MS
-#: Who always has work misses no more of its share, whatever it was ahead by. With other seeds than
-#: those below it may be 5: two that wake within a second each spend a claim.
+#: A tenant that always has work misses no more of its share, whatever its lead. With other seeds
+#: than those below it may be 5, if two tenants that wake within a second each spend a claim.
 PAUSING_ERROR_1S = 2.0
 PAUSING_JAIN = 0.9995
 PAUSING_IDLE_RATIO = 0.03
-#: One that wakes with a claim waits so long, and for a preemption: 0.2 to 0.4 ms on cards.
+#: A tenant that wakes with a claim waits so long, and for a preemption: 0.2 to 0.4 ms on cards.
 WAIT_MS = 2.0
 PREEMPTION_MS = 0.4
-#: Who wakes when is chance: a scenario in which somebody pauses is run with so many seeds, others
-#: for each policy, for several treat it alike.
+#: Wakeups are random, so a scenario with a tenant that pauses runs with so many seeds. Each policy
+#: has other seeds, because several policies treat such a scenario alike.
 SEEDS = 3
-#: What a tenant misses of its share in a second of these random mixes, points of the card.
+#: The number of random mixes, and bounds of a tenant's miss in a second, points of the card.
 MIXES = 40
 MIX_SHORTFALL_1S = 1.0
 EFFICIENCY = {2: 0.98, 8: 0.97}
@@ -79,7 +79,7 @@ class Verdict:
     #: as `mixes` has it: in whole seconds, and in any
     shortfall_1s: float | None = None
     shortfall_any_1s: float | None = None
-    #: of that tenant whose error comes closest to its bound
+    #: The error of the tenant that is closest to its bound.
     error_100ms: float | None = None
     bound_100ms: float | None = None
     ceiling_excess: float | None = None
@@ -151,13 +151,13 @@ def pauses(scenario: Scenario) -> bool:
 
 
 def judge(result: Run) -> Verdict:
-    """Hold one run to account: backlogged tenants get their share, nobody more than allowed."""
+    """Judge one run: backlogged tenants get their share, and no tenant more than its ceiling."""
     scenario = result.scenario
     given = entitlements(scenario)
     conserving = scenario.policy in CONSERVING
     native = scenario.policy == NATIVE
-    # What others leave is passed on: then a share is a lower bound.
-    # So it is under policy 1 with one that closes the card: the others are fewer meanwhile.
+    # A share is a lower bound where the time that others leave is passed on. It is one, too, under
+    # policy 1 with a tenant that closes the card, because fewer tenants share it meanwhile.
     steady = all(t.kind in ("backlogged", "idle") for t in scenario.tenants)
     fewer = scenario.policy == PREEMPTIVE and any(t.kind == "closer" for t in scenario.tenants)
     exact = not fewer if not conserving else steady
@@ -175,7 +175,7 @@ def judge(result: Run) -> Verdict:
             for step in (mixes.SECOND_NS // ANY_NS, 1)
         )
         verdict = replace(verdict, shortfall_1s=whole, shortfall_any_1s=anywhere)
-    # one that takes long to stop, on request or at the end of its slice, is charged for it, later
+    # A tenant that takes long to stop, on request or at its slice's end, is charged later.
     lump = 100 * 3 * max(t.stubborn_ns for t in scenario.tenants)
     period_ms = result.cards[0]["period_ns"] / MS
     nobodys = max(0.0, 1 - sum(one.share for one in given))
@@ -274,7 +274,7 @@ def matrix(policy: int) -> Iterator[tuple[str, Scenario]]:
         yield "one that waits for results beside one", make(waits, busy)
         yield "one that waits for results beside three", make(waits, busy, busy, busy)
     if policy in CONSERVING:
-        # a budget is of what is done, and by the log a loading is a part of that
+        # A budget counts work done, and the log counts a part of the loading as work.
         busy, waits = (replace(t, early_ns=LOGGED_EARLY_NS) for t in (busy, waits))
         some, half = (replace(busy, quota=q, uncapped=False) for q in (20, 50))
         waits = replace(waits, quota=30, uncapped=False)
@@ -326,7 +326,7 @@ def check(policy: int, controller: Controller = "engine") -> dict[str, Any]:
         worst = worst.worse(verdict)
     efficiency = {}
     for count, bound in EFFICIENCY.items():
-        # Under policy 2 a window is weight × unit: what small weights lose is their doing.
+        # Under policy 2 a window is weight × unit, so small weights lose more to switching.
         weight = 16 // count if POLICIES[policy] == "weighted" else 1
         equals = [replace(t, weight=weight) for t in tenants(policy, count)]
         alone = Scenario(tuple(equals), policy=policy, max_inst=count * weight)

@@ -42,7 +42,7 @@ def _sleeper(on_ms: int, off_ms: int, **tenant: Any) -> Scenario:
 
 
 def measured() -> Iterator[tuple[str, Scenario, tuple[float, ...]]]:
-    """Yield what was measured on one H200: name, the same in the model, percent of solo.
+    """Yield measurements on one H200: name, the same scenario in the model, percent of solo.
 
     ResNet-50: fp16 training, batch 256, solo 6138 images/s; kernels of 100 us: solo 9811/s.
     """
@@ -78,7 +78,7 @@ def measured() -> Iterator[tuple[str, Scenario, tuple[float, ...]]]:
 
 
 def modelled(scenario: Scenario) -> tuple[float, ...]:
-    """Return the tenants' work in percent of what the same tenant does alone."""
+    """Return each tenant's work in percent of its work alone."""
     solo = run(Scenario(scenario.tenants[:1], controller="slices")).work(0)
     result = run(scenario)
     return tuple(100 * result.work(i) / solo for i in range(len(scenario.tenants)))

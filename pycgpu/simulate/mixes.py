@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Random mixes of tenants that pause, saturate and work for long; and what each missed.
+"""Random mixes of tenants that pause, saturate and work for long; and how much each missed.
 
-What is promised: in each second in which a tenant always has work it gets its share, and what it
-wanted where that is less. What it was ahead by when the second began counts, up to a claim: who
-wakes with one has its share of a second at once, and waits afterwards.
+The promise: in each second in which a tenant always has work it gets its share, otherwise its
+demand if that is less. Its lead at the beginning of the second counts, up to a claim: a tenant that
+wakes with a claim gets its share of a second at once, and waits afterwards.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from . import serving
 from .scenario import MS, Run, Scenario, Tenant, entitlements
 
 SECOND_NS = 1000 * MS
-#: A bin, and a second, in which a tenant had work for so great a part of it, always had work: the
+#: The part of a bin, and of a second, from which on a tenant counts as always having work: the
 #: host's time between two tokens is no pause.
 BUSY_BIN = 0.9
 BUSY_SECOND = 0.98
 
 
 def tenant(draw: random.Random, seconds: int) -> Tenant:
-    """Return one that saturates, pauses or works for long, with requests for *seconds*."""
+    """Return a tenant that saturates, pauses or works for long, with requests for *seconds*."""
     kind = draw.randrange(8)
     if kind == 0:
         return Tenant()
@@ -51,10 +51,10 @@ def tenant(draw: random.Random, seconds: int) -> Tenant:
 
 def mix(seed: int, seconds: int = 10, *, fetched: bool = False) -> Scenario:
     """
-    Return the mix of that number: two to seven tenants of weights 1 to 4.
+    Return the mix of that seed: two to seven tenants of weights 1 to 4.
 
     Args:
-        fetched: of what those submit who wait for their results nothing is seen queued.
+        fetched: work of tenants that wait for their results is never seen in the queue.
     """
     draw = random.Random(seed)
     tenants = tuple(
@@ -75,7 +75,7 @@ def _own(tenant: Tenant) -> float:
 
 
 def _sums(row: Sequence[float]) -> list[float]:
-    """Return what a row's bins are together up to each of them."""
+    """Return the cumulative sums of a row's bins."""
     return [0, *accumulate(row)]
 
 
@@ -84,13 +84,13 @@ def misses(result: Run, every_ns: int) -> Iterator[list[float]]:
     Yield, for each tenant that had work, points of the card that it missed in each second.
 
     Args:
-        every_ns: so far apart seconds begin, the first a second after the start.
+        every_ns: the distance at which seconds begin, the first a second after the start.
     """
     scenario = result.scenario
     bin_ns = scenario.bin_ns
     width, bins = SECOND_NS // bin_ns, len(result.lost[0])
     shares = entitlements(scenario)
-    # switching takes from what is nobody's first; beyond that what is lost to it is everybody's
+    # Switching first takes the unassigned part of the card, and then a part of every tenant's.
     lost = _sums(result.lost[0])
     nobodys = max(0.0, 1 - sum(given.share for given in shares))
     everybodys = max(0.0, 1 - nobodys * bins * bin_ns / lost[-1]) if lost[-1] else 0.0
@@ -116,10 +116,10 @@ def misses(result: Run, every_ns: int) -> Iterator[list[float]]:
             else:
                 missed_ns = ahead[begin] - ahead[end] - lead_ns
                 after = bisect_left(pauses, end)
-                # what it asked for before it paused it has had
+                # The tenant has got all that it asked for before the pause.
                 if after and (last := pauses[after - 1]) > begin:
                     missed_ns = min(missed_ns, max(ahead[last : last + 2]) - ahead[end])
-                # no more than what was left undone
+                # A miss is at most the work that was left undone.
                 done = pauses[after] + 1 if after < len(pauses) else bins
                 missed_ns = min(missed_ns, held[min(done, end + width)] - held[end])
             row.append(100 * missed_ns / whole_ns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The server and the trainer as clients of one MPS server, where nobody decides: arithmetic.
+"""The server and the trainer as clients of one MPS server, which does not schedule: arithmetic.
 
 All clients are one context: no switches, no slices. Without percentages the card's block scheduler
 hands out one kernel's blocks after another's, so the server's kernels wait until a product has none
@@ -19,12 +19,12 @@ from .serving import PRODUCTS, Seen, arrivals, row, server, trainer_rate
 TAIL = 0.048
 #: Half of the processors do a token at this part of its speed: it waits for memory, mostly.
 HALF = 0.645
-#: How much longer a token takes beside the other's traffic, on average, exponential.
+#: How much longer a token takes with the other's traffic, on average, exponential.
 DISTURBED_NS = 100_000
 
 
 def seen(speed: float, trainer: float, seconds: float = 4) -> Seen:
-    """Return what both see where the server runs at ``speed`` and the trainer at ``trainer``."""
+    """Return both figures if the server runs at ``speed`` and the trainer at ``trainer``."""
     one, draw = server(), random.Random(1)
     tokens, requests = [], []
     now_ns = 0.0
@@ -49,7 +49,7 @@ def seen(speed: float, trainer: float, seconds: float = 4) -> Seen:
 
 
 def measured() -> Iterator[tuple[str, Seen, Seen]]:
-    """Yield what was measured on an H100 (580.159.04): name, that, and the model's."""
+    """Yield measurements on an H100 (580.159.04): name, measured and modelled figures."""
     yield "MPS", Seen(30.6, 32.2, 2111, 3826, 612), seen(TAIL, PRODUCTS)
     yield "MPS 50 : 50", Seen(2.35, 2.84, 77, 197, 346), seen(HALF, trainer_rate(0.5))
 

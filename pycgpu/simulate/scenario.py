@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One scenario: tenants on cards under a policy; and what became of their shares."""
+"""One scenario: tenants on cards under a policy; and their resulting shares."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Kind = Literal["backlogged", "bursty", "idle", "closer", "waking", "server", "sp
 Controller = Literal[
     "engine", "recent", "slices", "windows", "windows_shut", "sleeper", "requests", "submissions"
 ]
-#: What tells the engine who has work: each channel's USERD and the log of context switches, as on a
-#: real card; nothing.
+#: The engine's sources on which tenants have work: each channel's USERD and the log of context
+#: switches, as on a real card; or none.
 Reports = Literal["log", "none"]
 
 MS = 1_000_000
-#: Room for what servers see in a run.
+#: The most samples that servers take in a run.
 SAMPLES = 200_000
 KINDS_OF_SAMPLES = {lib.MODEL_STEP: "step", lib.MODEL_REQUEST: "request", lib.MODEL_WAIT: "wait"}
 #: Loss of a context switch, by workload, fitted to what was measured on an H200, ns: when the
@@ -46,7 +46,7 @@ class Tenant:
     pause_ns: int = 10 * MS
     on_ns: int = 0
     off_ns: int = 0
-    #: of a server: what a request is made of, and the host's time between two steps
+    #: Of a server: the steps of a request, and the host's time between two steps.
     steps: int = 1
     step_ns: int = 0
     host_ns: int = 50_000
@@ -111,11 +111,11 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Run:
-    """What became of it: rows of bins, ns, for each tenant or card; totals for each card.
+    """The result: rows of bins, ns, for each tenant or card; totals for each card.
 
     A tenant holds the engine while it works and while it switches among its own groups; ``lost``
     is switching between tenants. ``used`` is each tenant's `used_ns` of the engine's `stat`,
-    ``slowest`` the useful work of the one of its groups that did least.
+    ``slowest`` the useful work of its slowest group.
     """
 
     scenario: Scenario
@@ -126,7 +126,7 @@ class Run:
     used: list[int]
     slowest: list[int]
     cards: list[dict[str, int]]
-    #: what servers saw: (tenant, kind, at_ns, ns)
+    #: The servers' samples: (tenant, kind, at_ns, ns).
     samples: list[tuple[int, str, int, int]]
 
     def times(self, tenant: int, kind: str, since_ns: int = 0) -> list[float]:
@@ -140,7 +140,7 @@ class Run:
         return percentile(self.times(tenant, kind, since_ns), fraction)
 
     def work(self, tenant: int, since_ns: int = 0) -> float:
-        """Return a tenant's useful work over the run, as a fraction of what it does alone."""
+        """Return a tenant's useful work over the run, as a fraction of its work alone."""
         skip = since_ns // self.scenario.bin_ns
         row = self.useful[tenant][skip:]
         return sum(row) / (len(row) * self.scenario.bin_ns)
@@ -154,9 +154,9 @@ class Run:
     ) -> list[float]:
         """Return the tenant's share over every window of that length.
 
-        A share is time held over the window, less the time in which the card was switching
-        between tenants: what that costs is ``efficiency``'s business. Where a fraction ``nobodys``
-        of the card is nobody's, switching takes from that first.
+        A share is time held over the window, without the time in which the card switched between
+        tenants, which ``efficiency`` counts. If a fraction ``nobodys`` of the card is unassigned,
+        switching takes from that first.
         """
         width = window_ns // self.scenario.bin_ns
         skip = since_ns // self.scenario.bin_ns
@@ -169,7 +169,7 @@ class Run:
         ]
 
     def taken(self, tenant: int, window_ns: int, since_ns: int = 0) -> list[float]:
-        """Return what the tenant did over every window, of what it would have done alone."""
+        """Return the tenant's work over every window, as a fraction of its work alone."""
         skip = since_ns // self.scenario.bin_ns
         width = window_ns // self.scenario.bin_ns
         return [u / window_ns for u in _sliding(self.useful[tenant][skip:], width)]
@@ -206,7 +206,7 @@ class Share:
 
 
 def entitlements(scenario: Scenario) -> list[Share]:
-    """Return what the policy gives each tenant while all but the idle want all they can get."""
+    """Return the policy's shares while all tenants except idle ones always have work."""
     count = len(scenario.tenants)
     members = ffi.new("struct cgpu_policy_member[]", count)
     for member, tenant in zip(members, scenario.tenants, strict=True):
@@ -223,7 +223,7 @@ def entitlements(scenario: Scenario) -> list[Share]:
 
 
 def decision_ns(count: int, periods: int = 1000) -> int:
-    """Return what a period's decisions for ``count`` containers cost on this machine, ns."""
+    """Return the time of a period's decisions for ``count`` containers on this machine, ns."""
     return int(lib.cgpu_model_decision_ns(count, periods))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A server that waits for every token beside a trainer that never pauses, in the model."""
+"""A server that waits for every token while a trainer never pauses, in the model."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .scenario import MS, Controller, Run, Scenario, Tenant, run
 
 FAIR = POLICIES.index("weighted-conserving")
 
-#: What a trainer does a second alone, and by how much faster it works on a card whose power limit
-#: slows it down while it never rests: for each fraction of the time in which it does not run. Half
-#: the card's time gave 353 products/s, not 308.
+#: A trainer's products a second alone, and its speed-up for each fraction of the time in which it
+#: does not run. The card's power limit slows it down less if it rests: half the card's time gave
+#: 353 products/s, not 308.
 PRODUCTS = 616
 POWER = 0.3
-#: Gate calls beside a trainer of cuBLAS products on an H100: longer than on an H200.
+#: Gate calls with a trainer of cuBLAS products on an H100: longer than on an H200.
 CALLS = {"open_call_ns": 450_000, "shut_call_ns": 900_000}
 
 
 def arrivals(rate: float, seconds: float, seed: int = 1) -> tuple[int, ...]:
-    """Return when Poisson requests come, ns: those of the measurement, whose seed was 1."""
+    """Return times of Poisson requests, ns; seed 1 is that of the measurement."""
     draw = random.Random(seed)
     at, times = 0.0, []
     while at < seconds:
@@ -63,7 +63,7 @@ def trainer(**other: Any) -> Tenant:
 def pair(
     controller: Controller = "engine", seconds: float = 4, trainer_us: int = 2048, **other: Any
 ) -> Scenario:
-    """Return the server beside the trainer, under one way to share the card."""
+    """Return the scenario of server and trainer under one way to share the card."""
     first = server(seconds, slice_us=2048 if trainer_us == 2048 else 12_000)
     second = trainer(slice_us=trainer_us)
     for name in ("window_ns", "pause_ns"):
@@ -110,7 +110,7 @@ def trainer_rate(part: float) -> float:
 
 
 def seen(result: Run, at: int = 0, beside: int = 1, since_ns: int = 0) -> Seen:
-    """Return what became of a server and of the trainer beside it."""
+    """Return the figures of a server and of the trainer on its card."""
     part = result.work(beside, since_ns) if len(result.scenario.tenants) > beside else 0.0
     return Seen(
         result.percentile(at, "step", 0.5, since_ns),
@@ -122,7 +122,7 @@ def seen(result: Run, at: int = 0, beside: int = 1, since_ns: int = 0) -> Seen:
 
 
 def median(scenarios: Sequence[Scenario]) -> Seen:
-    """Return the median of what was seen in several scenarios, each figure for itself."""
+    """Return the median over several scenarios, of each figure separately."""
     each = [astuple(seen(run(scenario))) for scenario in scenarios]
     return Seen(
         *(None if None in one else statistics.median(one) for one in zip(*each, strict=True))
@@ -139,11 +139,11 @@ def draws(scenario: Scenario, seconds: float, count: int = 101) -> tuple[Scenari
 
 
 def measured() -> Iterator[tuple[str, tuple[Scenario, ...], Seen]]:
-    """Yield what was measured on H100s (driver 580.159.04), and the same in the model.
+    """Yield measurements on H100s (driver 580.159.04), and the same in the model.
 
-    The requests are the same as in the measurement, so their worst is comparable too. For how long
-    the engine's slices were measured is not known: 13 s fit 9:1. At 1:1 the queue grows all the
-    while, and the same requests fit for no length of time; the median of several draws does.
+    The requests are the same as in the measurement, so their worst is comparable too. The length of
+    the measurement of the engine's slices is unknown: 13 s fit 9:1. At 1:1 the queue grows all the
+    time, and these requests fit for no length; the median of several draws does.
     """
     alone = pair("slices")
     yield "alone", (replace(alone, tenants=alone.tenants[:1]),), Seen(1.52, 1.67, 49, 114, None)
