@@ -271,7 +271,7 @@ class Tenant:
         self.inherit()
 
     def inherit(self) -> None:
-        """Make shared objects that the leader no longer has the container's own."""
+        """Let the container set timeslices of groups that the leader no longer has."""
         objects = ffi.addressof(self.leader.raw, "objects") if self.leader else ffi.NULL
         lib.cgpu_object_inherit(ffi.addressof(self.raw, "objects"), objects)
 
