@@ -276,7 +276,7 @@ class Tenant:
         lib.cgpu_object_inherit(ffi.addressof(self.raw, "objects"), objects)
 
     def account(self, card: int) -> Account:
-        """What the container has taken of ``card``."""
+        """The container's account of ``card``."""
         raw = self.raw.ledger.account[card]
         return Account(
             None if raw.unlimited else raw.max_bytes,
@@ -336,7 +336,7 @@ class Tenant:
         return bool(lib.cgpu_tenant_idle(self.raw))
 
     def held(self, card: int) -> Iterator[list[tuple[int, int]]]:
-        """What processes have of ``card``, a step at a time: (host's number, bytes)."""
+        """The memory of processes on ``card``, in chunks: (host's pid, bytes)."""
         out, place = ffi.new("struct cgpu_process[]", lib.CGPU_HELD_STEP), ffi.new("uint32_t *")
         while True:
             count = lib.cgpu_tenant_held(self.raw, card, place, out)

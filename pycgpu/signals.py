@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What Python changes of signals as it starts, and a program that it becomes would inherit."""
+"""Signal settings that Python changes at its start, and that an executed program would inherit."""
 
 from __future__ import annotations
 

@@ -154,8 +154,8 @@ ANNOTATION_PREFIXES = (
 CONTAINER = "io.kubernetes.container.name"
 #: ``cgpu.io/<variable>`` is that variable, set by whoever starts the container and by no image.
 OPERATOR = "cgpu.io/"
-#: The group that a container joins, and after which idle time it may be parked: beside whatever
-#: dialect it speaks.
+#: The group that a container joins, and the idle time after which it may be parked; both go with
+#: any dialect.
 GROUP = "CGPU_GROUP"
 IDLE_PARK = "CGPU_IDLE_PARK"
 #: Annotations that have a shorter name than their variable.

@@ -38,7 +38,7 @@ def write(path: Path, text: str | None, mode: int) -> None:
     if text is None:
         path.unlink(missing_ok=True)
         return
-    # A link into somebody's dotfiles or /srv/config stays one.
+    # A link, into dotfiles or /srv/config for example, stays a link.
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".cgpu")

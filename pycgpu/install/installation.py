@@ -402,7 +402,7 @@ _UNGRANTED = {
 
 
 def _runtime_nvidia(names: list[str]) -> str:
-    """What `--runtime=nvidia` starts, which vendors' documents print."""
+    """The runtime that `--runtime=nvidia` starts, which vendors' documents print."""
     if "nvidia" in names:
         return (
             "--runtime=nvidia starts cgpu's runtime, and that the toolkit's"

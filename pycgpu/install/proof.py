@@ -27,7 +27,7 @@ _FAULT = re.compile(
 
 
 class Share(NamedTuple):
-    """What one container has of one card; ``promised`` are its settings."""
+    """One container's part of one card; ``promised`` are its settings."""
 
     promised: tuple[object, ...]
     stat: dict[str, int]

@@ -271,7 +271,7 @@ def apply(changes: list[Change], prefix: Path = Path("/")) -> None:
     for change in changes:
         known = record.get(change.path)
         record[change.path] = Entry(known.before if known else change.before, change.after)
-    # The record first: whoever is cut short can be undone.
+    # The record comes first, so that an interrupted registration can be undone.
     text = json.dumps({path: one._asdict() for path, one in record.items()}, indent=2) + "\n"
     done: list[Change] = []
     try:

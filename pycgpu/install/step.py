@@ -26,7 +26,7 @@ DKMS = "var/lib/dkms/cgpu"
 #: The copies of files that an upgrade overwrites, kept until it has proved itself.
 KEPT = "var/lib/cgpu/kept"
 _DRAFT = ".cgpu-new"
-#: A file of the tree that somebody reads keeps the modules loaded for that moment.
+#: A process that reads a file of the tree keeps the modules loaded for that moment.
 _READERS_S = 1.0
 _PAUSE_S = 0.05
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What an engine is to have of ours."""
+"""The runtimes and hooks of ours that an engine gets."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Permit(NamedTuple):
     idle_park_s: int | None = None
 
     def check_join(self, asker: Asker) -> None:
-        """Raise RequestError if somebody may not join a group."""
+        """Raise RequestError if a user or pod may not join a group."""
         if self.groups:
             from . import group_rule
 

@@ -67,7 +67,7 @@ EFFICIENCY = {2: 0.98, 8: 0.97}
 
 #: After the start, and after every change, shares are held to account from here on.
 SETTLED_NS = 200 * MS
-#: Slices divide the card until it is found that somebody pauses.
+#: Slices divide the card until the engine finds that a tenant pauses.
 FOUND_NS = 500 * MS
 
 
@@ -87,7 +87,7 @@ class Verdict:
     idle_ratio: float | None = None
     #: from a submission that ends a pause to its beginning, the 99th percentile
     wait_p99_ms: float | None = None
-    #: somebody pauses
+    #: A tenant pauses.
     on_demand: bool = False
 
     def worse(self, other: Verdict) -> Verdict:

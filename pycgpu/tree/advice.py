@@ -127,7 +127,7 @@ def _advice(members: list[Contender], everybody: Sequence[Contender], load: Load
         return f"no other of {owner.of} waits for the card with the same priority and cards"
     part = sum(map(_used, members))
     waits = [one for one in everybody if one.used is not None and one.waited is not None]
-    # While somebody waits, somebody runs, though it may be a program outside of cgpu.
+    # While a container waits, another program runs, which may be outside of cgpu.
     whole = max([sum(map(_used, waits)), *(_used(one) + (one.waited or 0) for one in waits)])
     reach = sum(
         _used(one) + (one.waited or 0) * (part - _used(one)) / (whole - _used(one))

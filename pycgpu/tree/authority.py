@@ -13,7 +13,7 @@ import os
 from ..errors import CgpuError
 from . import procfs
 
-#: Why a host has the agent and no module, as whoever installed it was told.
+#: The file with the reason for the agent on this host, as the installation printed it.
 BECAUSE = "var/lib/cgpu/agent-because"
 
 _BOTH = (

@@ -419,7 +419,7 @@ def owner(name: str, directory: str = DIRECTORY) -> tuple[str, int] | None:
 
 
 def answers(name: str, directory: str = DIRECTORY) -> bool:
-    """Tell whether somebody listens where clients look for the group's server."""
+    """Tell whether a process listens where clients look for the group's server."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.settimeout(1)

@@ -61,7 +61,7 @@ class Server(http.server.ThreadingHTTPServer):
             self._leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who went away, or was too slow, is no news."""
+        """Do not log a client that went away or was too slow."""
 
     def _enter(self, request: socket.socket) -> bool:
         with self._lock:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A lock on an open file that is waited for, but not for ever; whoever is killed drops it."""
+"""A lock on an open file, with a bounded wait; the kernel drops it when its holder is killed."""
 
 from __future__ import annotations
 

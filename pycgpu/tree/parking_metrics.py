@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the exporter tells of containers that are parked, and of their moves."""
+"""The exporter's metrics of parked containers, and of their moves."""
 
 from __future__ import annotations
 

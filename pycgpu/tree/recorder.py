@@ -121,7 +121,7 @@ class Recorder:
 
 
 def _line(part: Spent, before: Reading, after: Reading) -> usage_log.Line:
-    """Who came or went in between was there at the end or at the beginning."""
+    """Return the line of *part*; one that only came in between ends at *after*."""
     lasted_ns = round(part.sums.seconds * 1e9)
     here = part.id is None or any(one.id == part.id for one in after.containers)
     was = part.id is None or any(one.id == part.id for one in before.containers)

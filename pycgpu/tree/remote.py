@@ -32,7 +32,7 @@ _answered: dict[tuple[str, int], _socket.socket] = {}
 
 
 def answers(root: str) -> bool:
-    """Whether somebody listens."""
+    """Whether a process listens."""
     try:
         _connect(root).close()
     except OSError as error:

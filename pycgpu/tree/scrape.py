@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What other nodes' exporters tell of their containers, without a Prometheus between."""
+"""Containers of other nodes, read from their exporters without a Prometheus."""
 
 from __future__ import annotations
 

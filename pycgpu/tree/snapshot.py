@@ -82,7 +82,7 @@ class ContainerView(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """What it has, on the card and parked: that counts against its limit."""
+        """Its memory on the card and parked, which counts against its limit."""
         return self.used_bytes + self.status.parked_bytes
 
     @property
@@ -100,7 +100,7 @@ class CardView(NamedTuple):
 
     @property
     def parked_bytes(self) -> int:
-        """What its parked containers have on the host."""
+        """The memory of its parked containers on the host."""
         return self.status.stat.get("parked_bytes", 0)
 
     @property

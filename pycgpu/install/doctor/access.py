@@ -24,7 +24,7 @@ _SERVERS = (
 
 
 def servers(host: Host) -> Iterator[Finding]:
-    """Who can read metrics and page, which name containers and pods, from elsewhere."""
+    """Other hosts cannot read metrics and page, which name containers and pods."""
     for path in ("proc/net/tcp", "proc/net/tcp6"):
         for words in map(str.split, host.read(path).splitlines()[1:]):
             address, _, number = words[1].partition(":")

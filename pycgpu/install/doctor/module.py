@@ -56,7 +56,7 @@ def _built(host: Host) -> bool:
 
 
 def ungranted(host: Host) -> Iterator[Finding]:
-    """What happens to a container that was given a card past our runtime."""
+    """The treatment of a container that got a card past our runtime."""
     said = host.read(UNGRANTED).strip()
     if said == "allow":
         yield Finding(
@@ -102,7 +102,7 @@ def refused(host: Host) -> Iterator[Finding]:
 
 
 def core(host: Host) -> Iterator[Finding]:
-    """What decides behind the kernel door, and whether it can be replaced under containers."""
+    """The core behind the kernel door, and whether it can be replaced under containers."""
     pending = _pending(host)
     if pending is not None:
         yield Finding(

@@ -19,7 +19,7 @@ _HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/enabled"
 
 
 def overcommit(host: Host) -> Iterator[Finding]:
-    """What cards promise beyond their memory could be parked on the host."""
+    """The host can hold what cards promise beyond their memory."""
     if host.root is None:
         return
     every = procfs.read_cards(host.root, tenants=False)
@@ -98,7 +98,7 @@ def _host_memory(found: Sequence[status.CardStatus], left: _Left) -> Iterator[Fi
 
 
 def _containers(one: status.CardStatus, proc: str) -> Iterator[Finding]:
-    """What a card promises beyond itself can be parked: by idle time, group and memory cgroups."""
+    """Idle times, groups and memory cgroups let a card's promise beyond its memory be parked."""
     index, ratio = one.card.index, one.card.overcommit_ratio
     if one.containers and not any(held.idle_park_s for held in one.containers):
         yield Finding(
