@@ -455,9 +455,9 @@ static bool compare(struct container *c, uint32_t number, const struct spans *ma
 	}
 	pthread_mutex_unlock(&door.lock);
 	/*
-	 * Only a file with a card can have any. The announcements of another file of the process are
-	 * not known. That file may have mapped it in the address space from before an exec, and the
-	 * agent could not tell the two apart.
+	 * Only a file with a card can have any. The announcements of another file of the process
+	 * are not known. That file may have mapped it in the address space from before an exec, and
+	 * the agent could not tell the two apart.
 	 */
 	if (cards)
 		list(c, number, NULL, &known);
