@@ -154,7 +154,7 @@ def test_when_it_is_parked_is_asked_and_set_where_the_door_parks(tmp_path: Path)
     part = pycgpu.container(HEX, root).parts[0]
     assert (part.idle_park_s, part.state, part.parked_bytes) == (900, "running", 0)
     tree.create("chat", f"gpu=0,mem={GIB}", "group=chat")
-    with pytest.raises(pycgpu.CgpuError, match="chat stays off: it is in a group"):
+    with pytest.raises(pycgpu.CgpuError, match="chat stays off: no container of a group is parked"):
         pycgpu.set("chat", idle_park="5m", root=root)
 
 
